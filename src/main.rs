@@ -1,0 +1,3 @@
+//! The `bear` command.
+
+fn main() {}

@@ -1,0 +1,1 @@
+//! The one integration binary: what the rooms promise each other, checked from outside.
