@@ -6,3 +6,4 @@
 pub mod calibrate;
 pub mod domain;
 pub mod engine;
+pub mod latency;
