@@ -5,13 +5,24 @@
 
 use std::path::PathBuf;
 
+use crate::engine::EngineError;
+
 pub mod answer;
+mod answering;
+mod format;
+mod http;
 pub mod lengths;
+mod metrics;
+mod owner;
+mod plan;
 pub mod profile;
+mod serving;
+pub mod stepping;
 pub mod tokens;
 pub mod truth;
 
 pub use profile::{PROFILES, Profile, ProfileFit};
+pub use serving::{Handle, Options, spawn};
 
 /// What can go wrong with a simulated engine.
 #[derive(Debug, thiserror::Error)]
@@ -49,5 +60,22 @@ pub enum SimEngineError {
         key: String,
         /// The rule it breaks.
         rule: &'static str,
+    },
+    /// The profile's scheduler cannot run.
+    #[error("the profile's engine cannot run: {0}")]
+    Engine(#[from] EngineError),
+    /// Time must go forward.
+    #[error("time scale {value} must be a positive number: simulated seconds a real second, such as 1 or 10")]
+    TimeScale {
+        /// The asked scale.
+        value: f64,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {source}; choose another with --port, or --port 0 for any free one")]
+    Bind {
+        /// The asked address.
+        address: String,
+        /// Why.
+        source: std::io::Error,
     },
 }

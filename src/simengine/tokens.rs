@@ -12,6 +12,8 @@ pub const TEXT_VOCABULARY: u32 = 151_643;
 pub const MESSAGE_START: u32 = 151_644;
 /// Ends a message, and an answer.
 pub const MESSAGE_END: u32 = 151_645;
+/// Tokens that open an answer.
+pub const OPENING_TOKENS: usize = 3;
 /// Longest text piece, bytes, its leading blank included.
 pub const PIECE_BYTES: usize = 6;
 /// Longest run of one sign that makes one piece, characters.
