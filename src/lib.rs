@@ -8,3 +8,6 @@ pub mod domain;
 pub mod simengine;
 pub mod store;
 pub mod telemetry;
+pub mod calibrate;
+pub mod domain;
+pub mod engine;
