@@ -18,3 +18,4 @@ pub mod policy;
 pub mod pool;
 pub mod router;
 pub mod snapshots;
+pub mod predict;
