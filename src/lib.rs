@@ -4,3 +4,4 @@
 //! the plan, and `tests/suite/architecture.rs` holds the line.
 
 pub mod domain;
+pub mod wire;
