@@ -5,6 +5,7 @@
 
 pub mod cli;
 pub mod domain;
+pub mod gateway;
 pub mod store;
 pub mod telemetry;
 pub mod wire;
