@@ -3,9 +3,16 @@
 //! Each folder is a room on a floor; a room uses rooms on lower floors only. `ARCHITECTURE.md` shows
 //! the plan, and `tests/suite/architecture.rs` holds the line.
 
+<<<<<<< HEAD
+pub mod affinity;
 pub mod cli;
 pub mod domain;
 pub mod gateway;
+pub mod placeholder;
+pub mod policy;
+pub mod pool;
+pub mod router;
+pub mod snapshots;
 pub mod store;
 pub mod telemetry;
 pub mod wire;
