@@ -5,9 +5,14 @@
 
 pub mod clock;
 pub mod names;
+pub mod prometheus;
+mod setup;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub use setup::{Guard, build, init};
 
 /// What the process tells of itself, and how.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -38,4 +43,34 @@ impl Default for TelemetryConfig {
     fn default() -> Self {
         Self { log: "info".into(), log_format: LogFormat::Text, otlp_endpoint: None, prometheus: true }
     }
+}
+
+/// Why telemetry could not be set up.
+#[derive(Debug, Error)]
+pub enum TelemetryError {
+    /// The log filter does not parse.
+    #[error("`{filter}` is no log filter (hint: a level such as `info`, or `info,bear::pool=debug`)")]
+    Filter {
+        /// As given.
+        filter: String,
+        /// What is wrong.
+        source: tracing_subscriber::filter::ParseError,
+    },
+    /// Traces cannot be sent there.
+    #[error("cannot send traces to `{endpoint}`: {why} (hint: an address such as http://127.0.0.1:4318)")]
+    Endpoint {
+        /// As given.
+        endpoint: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The metrics recorder cannot be built or installed.
+    #[error("cannot set up the metrics: {why}")]
+    Recorder {
+        /// What is wrong.
+        why: String,
+    },
+    /// Logs were set up before.
+    #[error("logs are already set up in this process")]
+    AlreadySetUp,
 }
