@@ -3,7 +3,13 @@
 //! Each folder is a room on a floor; a room uses rooms on lower floors only. `ARCHITECTURE.md` shows
 //! the plan, and `tests/suite/architecture.rs` holds the line.
 
+pub mod affinity;
 pub mod cli;
 pub mod domain;
+pub mod placeholder;
+pub mod policy;
+pub mod pool;
+pub mod router;
+pub mod snapshots;
 pub mod store;
 pub mod telemetry;
