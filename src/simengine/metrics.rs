@@ -43,7 +43,6 @@ impl Histogram {
         self.count += 1;
         self.sum += value;
     }
-
 }
 
 /// How a request left the engine, in vLLM's words.

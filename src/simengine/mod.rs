@@ -5,10 +5,11 @@
 
 use std::path::PathBuf;
 
-use crate::engine::EngineError;
+use crate::{calibrate::CalibrateError, engine::EngineError};
 
 pub mod answer;
 mod answering;
+pub mod fit;
 mod format;
 mod http;
 pub mod lengths;
@@ -77,5 +78,14 @@ pub enum SimEngineError {
         address: String,
         /// Why.
         source: std::io::Error,
+    },
+    /// The recorded batches cannot be fitted.
+    #[error("cannot fit the profile's batches: {0}")]
+    Fit(#[from] CalibrateError),
+    /// A fit cannot be written.
+    #[error("cannot write the fit as YAML: {source}")]
+    WriteFit {
+        /// Why.
+        source: Box<serde_saphyr::ser_error::Error>,
     },
 }

@@ -81,7 +81,12 @@ impl Plan {
     ///
     /// # Errors
     /// [`ApiError`] 400 for a prompt that is empty or too long, or a member with a bad value.
-    pub(super) fn new(request: &Request, body: &[u8], profile: &Profile, draw: Draw) -> Result<Self, ApiError> {
+    pub(super) fn new(
+        request: &Request,
+        body: &[u8],
+        profile: &Profile,
+        draw: Draw,
+    ) -> Result<Self, ApiError> {
         let engine_only: EngineOnly = serde_json::from_slice(body).map_err(|_| {
             ApiError::bad_value("stop", "`stop` is a text or a list, `min_tokens` a whole number")
         })?;
