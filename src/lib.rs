@@ -4,9 +4,12 @@
 //! the plan, and `tests/suite/architecture.rs` holds the line.
 
 pub mod affinity;
+pub mod calibrate;
 pub mod domain;
-pub mod placeholder;
+pub mod engine;
+pub mod latency;
 pub mod policy;
 pub mod pool;
+pub mod predict;
 pub mod router;
 pub mod snapshots;

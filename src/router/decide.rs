@@ -16,7 +16,7 @@ use super::{
 use crate::{
     affinity::Pipeline,
     domain::{Decision, Horizon, ModelIndex, Named, Now, Outcome, Placement, Query, Reason, Timestamp},
-    placeholder::{latency::Estimator, predict::Predictor},
+    latency::Estimator,
     policy::{self, Candidates, Choice, RoutingPolicy},
     pool::{Pool, Reservation, ReserveRequest, SettleSink},
 };

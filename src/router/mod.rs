@@ -22,8 +22,8 @@ pub use stage::{Silent, Stage, StageObserver};
 use crate::{
     affinity::Pipeline,
     domain::{Candidate, Decision, Query},
-    placeholder::latency::Estimator,
-    placeholder::predict::{Predictor, QueryFeatures},
+    latency::Estimator,
+    predict::{Predictor, QueryFeatures},
     policy::RoutingPolicy,
     pool::{Pool, Reservation, SettleSink},
 };

@@ -3,7 +3,7 @@
 use super::Described;
 use crate::{
     domain::{InstanceSpec, ModelIndex, Prediction, PromptCount, Query, QueryLoad},
-    placeholder::predict::{self, Predictor},
+    predict::{self, Predictor},
     pool::Pool,
 };
 
