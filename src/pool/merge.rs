@@ -9,7 +9,7 @@ use super::{
 };
 use crate::domain::{
     Dispatched, Snapshot,
-    snapshot::{Resident, WaitingBeyond},
+    snapshot::{EngineParams, Resident, WaitingBeyond},
 };
 
 /// Returns the remaining output tokens of every listed resident.
@@ -55,7 +55,7 @@ pub(super) fn dispatched_since(
 ) -> Arc<[Dispatched]> {
     let captured = snapshot.captured_unix_us;
     let on_its_way = |entry: &&Arc<Entry>| {
-        if remaining.contains_key(&*entry.id) {
+        if remaining.contains_key(&*entry.id) || !fits(entry, &snapshot.engine) {
             return false;
         }
         let may_be_late = !entry.was_listed()
@@ -65,6 +65,11 @@ pub(super) fn dispatched_since(
         entry.expected > captured || may_be_late
     };
     ledger.live().filter(on_its_way).map(|entry| dispatched(entry)).collect()
+}
+
+/// Returns whether the engine takes a prompt of that length; it refuses others at once.
+pub(super) fn fits(entry: &Entry, engine: &EngineParams) -> bool {
+    entry.load.prompt_tokens < engine.max_model_len
 }
 
 /// Returns an entry as the replay takes it.

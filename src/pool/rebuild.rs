@@ -53,7 +53,7 @@ pub(super) fn from_ledger(
     let mut running: Vec<Resident> = Vec::new();
     let mut remaining: HashMap<String, u32> = HashMap::new();
     let mut dispatched: Vec<Dispatched> = Vec::new();
-    for entry in entries {
+    for entry in entries.iter().filter(|entry| merge::fits(entry, &engine)) {
         match output_at(entry, captured, now) {
             Some(output_tokens) => {
                 let resident = resident(entry, output_tokens, &engine);

@@ -8,7 +8,8 @@ use crate::{
     predict,
 };
 
-/// A reserved request. It settles when it is finished or dropped, whichever comes first.
+/// A reserved request. It settles when it is finished or dropped, also while a panic unwinds; dropped
+/// without a word it was cancelled.
 pub struct Reservation {
     pool: Arc<Pool>,
     entry: Arc<Entry>,
@@ -124,8 +125,7 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let unwinding = if std::thread::panicking() { Ending::Failed } else { Ending::Cancelled };
-        let ending = self.ending.unwrap_or(unwinding);
+        let ending = self.ending.unwrap_or(Ending::Cancelled);
         let ended = self.now.now();
         let outcome = self.outcome(ended, ending);
         if let Ok(slot) = self.pool.slot(self.instance) {

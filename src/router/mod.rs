@@ -23,9 +23,9 @@ use crate::{
     affinity::Pipeline,
     domain::{Candidate, Decision, Query},
     latency::Estimator,
-    predict::{Predictor, QueryFeatures},
     policy::RoutingPolicy,
     pool::{Pool, Reservation, SettleSink},
+    predict::{Predictor, QueryFeatures},
 };
 
 /// A query with the features its predictions need; those may be absent where nothing is predicted.
