@@ -9,7 +9,7 @@ pub mod cli;
 pub mod domain;
 pub mod engine;
 pub mod gateway;
-pub mod placeholder;
+pub mod latency;
 pub mod policy;
 pub mod pool;
 pub mod predict;
