@@ -4,3 +4,5 @@
 mod architecture;
 mod fidelity;
 mod replay;
+mod store;
+mod telemetry;
