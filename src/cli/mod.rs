@@ -3,6 +3,7 @@
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
 pub mod engine;
+pub mod estimate;
 pub mod store;
 
 use std::process::ExitCode;
@@ -23,6 +24,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Engine(engine::Args),
+    Estimate(estimate::Args),
     /// Makes, reads and thins the database of decisions.
     Store(store::Args),
 }
@@ -31,6 +33,7 @@ impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Engine(args) => engine::run(args),
+            Self::Estimate(args) => estimate::run(args),
             Self::Store(args) => store::run(args),
         }
     }
