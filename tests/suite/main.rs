@@ -4,5 +4,6 @@
 mod architecture;
 mod fidelity;
 mod replay;
+mod replay_engine;
 mod store;
 mod telemetry;
