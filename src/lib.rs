@@ -3,7 +3,6 @@
 //! Each folder is a room on a floor; a room uses rooms on lower floors only. `ARCHITECTURE.md` shows
 //! the plan, and `tests/suite/architecture.rs` holds the line.
 
-<<<<<<< HEAD
 pub mod affinity;
 pub mod cli;
 pub mod domain;
