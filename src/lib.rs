@@ -10,6 +10,7 @@ pub mod gateway;
 pub mod placeholder;
 pub mod policy;
 pub mod pool;
+pub mod predict;
 pub mod router;
 pub mod snapshots;
 pub mod store;
