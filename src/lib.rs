@@ -4,9 +4,12 @@
 //! the plan, and `tests/suite/architecture.rs` holds the line.
 
 pub mod affinity;
+pub mod calibrate;
 pub mod cli;
 pub mod domain;
+pub mod engine;
 pub mod gateway;
+pub mod latency;
 pub mod placeholder;
 pub mod policy;
 pub mod pool;
