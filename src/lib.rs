@@ -9,6 +9,7 @@ pub mod domain;
 pub mod placeholder;
 pub mod policy;
 pub mod pool;
+pub mod predict;
 pub mod router;
 pub mod snapshots;
 pub mod store;
