@@ -4,8 +4,10 @@
 //! the plan, and `tests/suite/architecture.rs` holds the line.
 
 pub mod affinity;
+pub mod calibrate;
 pub mod cli;
 pub mod domain;
+pub mod engine;
 pub mod placeholder;
 pub mod policy;
 pub mod pool;
