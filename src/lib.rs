@@ -10,7 +10,6 @@ pub mod domain;
 pub mod engine;
 pub mod gateway;
 pub mod latency;
-pub mod placeholder;
 pub mod policy;
 pub mod pool;
 pub mod predict;

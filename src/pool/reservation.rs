@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use super::{Pool, ReserveRequest, SettleSink, ledger::Entry};
 use crate::{
     domain::{Ending, Now, Outcome, Timestamp},
-    placeholder::predict,
+    predict,
 };
 
 /// A reserved request. It settles when it is finished or dropped, whichever comes first.

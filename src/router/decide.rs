@@ -16,9 +16,10 @@ use super::{
 use crate::{
     affinity::Pipeline,
     domain::{Decision, Horizon, ModelIndex, Named, Now, Outcome, Placement, Query, Reason, Timestamp},
-    placeholder::{latency::Estimator, predict::Predictor},
+    latency::Estimator,
     policy::{self, Candidates, Choice, RoutingPolicy},
     pool::{Pool, Reservation, ReserveRequest, SettleSink},
+    predict::Predictor,
 };
 
 /// Decides where queries go and reserves their place.

@@ -3,8 +3,8 @@
 use super::Described;
 use crate::{
     domain::{InstanceSpec, ModelIndex, Prediction, PromptCount, Query, QueryLoad},
-    placeholder::predict::{self, Predictor},
     pool::Pool,
+    predict::{self, Predictor},
 };
 
 /// One model's predictions, before any instance's price.
