@@ -5,11 +5,16 @@
 
 pub mod affinity;
 pub mod calibrate;
+pub mod cli;
 pub mod domain;
 pub mod engine;
+pub mod gateway;
 pub mod latency;
 pub mod policy;
 pub mod pool;
 pub mod predict;
 pub mod router;
 pub mod snapshots;
+pub mod store;
+pub mod telemetry;
+pub mod wire;

@@ -2,3 +2,5 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod store;
+mod telemetry;
