@@ -3,5 +3,6 @@
 
 mod architecture;
 mod routing;
+mod routing_sources;
 mod store;
 mod telemetry;
