@@ -14,6 +14,7 @@ pub mod policy;
 pub mod pool;
 pub mod predict;
 pub mod router;
+pub mod simengine;
 pub mod snapshots;
 pub mod store;
 pub mod telemetry;

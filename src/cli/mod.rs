@@ -2,6 +2,8 @@
 //!
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
+pub mod engine;
+pub mod estimate;
 pub mod store;
 
 use std::process::ExitCode;
@@ -21,6 +23,8 @@ struct Cli {
 /// The subcommands, in the order of the help text.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Engine(engine::Args),
+    Estimate(estimate::Args),
     /// Makes, reads and thins the database of decisions.
     Store(store::Args),
 }
@@ -28,6 +32,8 @@ enum Command {
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
+            Self::Engine(args) => engine::run(args),
+            Self::Estimate(args) => estimate::run(args),
             Self::Store(args) => store::run(args),
         }
     }
