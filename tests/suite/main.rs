@@ -5,5 +5,8 @@ mod architecture;
 mod fidelity;
 mod replay;
 mod replay_engine;
+mod routing;
+mod routing_fidelity;
+mod routing_sources;
 mod store;
 mod telemetry;

@@ -1,0 +1,19 @@
+//! The configuration: composes each room's own section, loads it from defaults, file, environment and
+//! flags, and checks it whole before anything is built from it.
+//!
+//! Two stages: [`load`] gives the raw [`Config`] with the place of every value, [`Loaded::check`] turns
+//! it into [`Checked`] values or says what is wrong and where.
+
+mod check;
+mod error;
+mod load;
+mod nearest;
+mod place;
+mod schema;
+mod waiting;
+
+pub use check::{Checked, CheckedInstance};
+pub use error::ConfigError;
+pub use load::{Flag, Loaded, Sources, load, parse};
+pub use place::Place;
+pub use schema::{Config, InstanceConfig, LpsConfig, ModelConfig, PredictorsConfig, PriorConfig};
