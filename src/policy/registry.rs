@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
-    Bear, BearLagrangian, LatencyAgnostic, RoundRobin, RoutingPolicy, ShortestQueue, bear, bear_lagrangian,
+    Bear, BearLagrangian, LatencyAgnostic, RoundRobin, RoutingPolicy, ShortestQueue, bear_lagrangian,
     latency_agnostic, round_robin, shortest_queue,
 };
 
 /// Makes a policy from its own options.
-pub type Build = fn(&Map<String, Value>) -> Result<Box<dyn RoutingPolicy>, PolicyError>;
+type Build = fn(&Map<String, Value>) -> Result<Box<dyn RoutingPolicy>, PolicyError>;
 
 /// One line of [`POLICIES`].
 pub struct PolicyEntry {
@@ -27,7 +27,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: "bear",
         summary: "highest utility among instances predicted to meet the TTFT target (eq. 5)",
-        build: |options| parse::<bear::Options>("bear", options).map(|_| Box::new(Bear) as _),
+        build: |options| parse::<super::bear::Options>("bear", options).map(|_| Box::new(Bear) as _),
     },
     PolicyEntry {
         name: "bear-lagrangian",

@@ -129,10 +129,7 @@ impl Router {
                 .collect()
         });
         let models: Vec<ModelView> = staged(observer, Stage::Predict, || {
-            let predictor = self.predictor.load();
-            (0..self.pool.models().len())
-                .map(|m| predictions::predict_model(&self.pool, &predictor, described, ModelIndex(m)))
-                .collect()
+            predictions::predict(&self.pool, &self.predictor.load(), described)
         });
         staged(observer, Stage::Observe, || {
             (0..self.pool.len())
@@ -142,6 +139,7 @@ impl Router {
                     let prediction = predictions::price(query, &models[m], &view.spec);
                     let ineligible = unfit[m]
                         .clone()
+                        .or_else(|| eligible::by_engine(query, &view, models[m].prompt.tokens))
                         .or_else(|| eligible::by_bounds(query, &prediction))
                         .or_else(|| eligible::by_state(&view, exclude.contains(&i)));
                     Row::new(view, models[m], prediction, ineligible)
