@@ -2,5 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod fakes;
+mod gateway;
+mod gateway_failures;
 mod store;
 mod telemetry;
