@@ -5,5 +5,7 @@ mod architecture;
 mod fakes;
 mod gateway;
 mod gateway_failures;
+mod routing;
+mod routing_sources;
 mod store;
 mod telemetry;
