@@ -9,10 +9,11 @@ mod error;
 mod load;
 mod nearest;
 mod place;
+mod range;
 mod schema;
 mod waiting;
 
-pub use check::{Checked, CheckedInstance};
+pub use check::{Checked, Warning};
 pub use error::ConfigError;
 pub use load::{Flag, Loaded, Sources, load, parse};
 pub use place::Place;
