@@ -9,6 +9,7 @@ pub mod cli;
 pub mod config;
 pub mod domain;
 pub mod engine;
+pub mod latency;
 pub mod placeholder;
 pub mod policy;
 pub mod pool;

@@ -20,12 +20,7 @@ impl RoutingPolicy for LatencyAgnostic {
         "latency-agnostic"
     }
 
-    fn choose(
-        &self,
-        _query: &Query,
-        candidates: &dyn Candidates,
-        mut rng: &mut dyn RngCore,
-    ) -> Option<Choice> {
+    fn choose(&self, _query: &Query, candidates: &dyn Candidates, rng: &mut dyn RngCore) -> Option<Choice> {
         let best = (0..candidates.len()).min_by(|&a, &b| better_utility(candidates, a, b))?;
         let tied: Vec<usize> =
             (0..candidates.len()).filter(|&i| better_utility(candidates, best, i).is_eq()).collect();

@@ -10,7 +10,7 @@ use super::{
 };
 
 /// Makes a policy from its own options.
-pub type Build = fn(&Map<String, Value>) -> Result<Box<dyn RoutingPolicy>, PolicyError>;
+type Build = fn(&Map<String, Value>) -> Result<Box<dyn RoutingPolicy>, PolicyError>;
 
 /// One line of [`POLICIES`].
 pub struct PolicyEntry {

@@ -16,6 +16,10 @@ pub struct PoolConfig {
     pub transit_grace_ms: u64,
     /// A state rebuilt from the ledger is kept this long while only tokens arrive. Milliseconds.
     pub ledger_period_ms: u64,
+    /// Token budget of a step assumed of an engine that never told its own.
+    pub assumed_max_num_batched_tokens: u32,
+    /// Most running requests assumed of such an engine.
+    pub assumed_max_num_seqs: u32,
     /// Output tokens assumed where nothing predicts or has shown any.
     pub assumed_output_tokens: u32,
     /// Consecutive failures (connect, time-out, 5xx) that open an instance's breaker; 0: never.
@@ -31,6 +35,8 @@ impl Default for PoolConfig {
             max_clock_lead_ms: 1000,
             transit_grace_ms: 250,
             ledger_period_ms: 20,
+            assumed_max_num_batched_tokens: 8192,
+            assumed_max_num_seqs: 256,
             assumed_output_tokens: 256,
             breaker_failures: 5,
             breaker_cooldown_ms: 5000,

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, VecDeque},
     sync::{
         Arc,
-        atomic::{AtomicBool, AtomicU32, Ordering},
+        atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering},
     },
 };
 
@@ -17,15 +17,16 @@ pub(super) struct Entry {
     pub(super) id: Arc<str>,
     /// Its place in dispatch order.
     pub(super) order: u64,
-    /// When it was sent.
-    pub(super) dispatched: Timestamp,
     /// When it is expected in the engine's queue.
     pub(super) expected: Timestamp,
     /// Its work there.
     pub(super) load: QueryLoad,
     /// The client's cap on output tokens.
     pub(super) max_output_tokens: Option<u32>,
-    first_token: AtomicBool,
+    /// Whether its answer streams: only then progress is seen before its end.
+    pub(super) streamed: bool,
+    /// Microseconds since the epoch; 0: not yet.
+    first_token_us: AtomicU64,
     produced_tokens: AtomicU32,
     listed: AtomicBool,
 }
@@ -37,13 +38,20 @@ impl Entry {
     }
 
     /// Marks the first token; returns whether it was the first call.
-    pub(super) fn mark_first_token(&self) -> bool {
-        !self.first_token.swap(true, Ordering::AcqRel)
+    pub(super) fn mark_first_token(&self, at: Timestamp) -> bool {
+        let us = at.unix_us().max(1);
+        self.first_token_us.compare_exchange(0, us, Ordering::AcqRel, Ordering::Acquire).is_ok()
     }
 
     /// Returns whether its first token came.
     pub(super) fn has_first_token(&self) -> bool {
-        self.first_token.load(Ordering::Acquire)
+        self.first_token_at().is_some()
+    }
+
+    /// Returns when its first token came.
+    pub(super) fn first_token_at(&self) -> Option<Timestamp> {
+        let us = self.first_token_us.load(Ordering::Acquire);
+        (us > 0).then(|| Timestamp::from_unix_us(us))
     }
 
     /// Counts tokens since.
@@ -96,11 +104,11 @@ impl Ledger {
         let entry = Arc::new(Entry {
             id,
             order: self.next_order,
-            dispatched: sent.dispatched,
             expected: sent.expected,
             load: sent.load,
             max_output_tokens: sent.max_output_tokens,
-            first_token: AtomicBool::new(false),
+            streamed: sent.streamed,
+            first_token_us: AtomicU64::new(0),
             produced_tokens: AtomicU32::new(0),
             listed: AtomicBool::new(false),
         });
@@ -109,15 +117,11 @@ impl Ledger {
         entry
     }
 
-    /// Takes a request out; returns whether it was in.
-    pub(super) fn leave(&mut self, entry: &Entry, at: Timestamp) -> bool {
+    /// Takes a request out that ended with `produced_tokens`; returns whether it was in.
+    pub(super) fn leave(&mut self, entry: &Entry, at: Timestamp, produced_tokens: u32) -> bool {
         let was_in = self.live.remove(&entry.order).is_some();
         if was_in {
-            self.settled.push_back(Settled {
-                id: Arc::clone(&entry.id),
-                at,
-                produced_tokens: entry.produced_tokens(),
-            });
+            self.settled.push_back(Settled { id: Arc::clone(&entry.id), at, produced_tokens });
             while self.settled.len() > REMEMBERED {
                 self.settled.pop_front();
             }
@@ -146,12 +150,12 @@ impl Ledger {
 /// How and when a request was sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sent {
-    /// When it was sent.
-    pub(super) dispatched: Timestamp,
     /// When it is expected in the engine's queue.
     pub(super) expected: Timestamp,
     /// Its work there.
     pub(super) load: QueryLoad,
     /// The client's cap on output tokens.
     pub(super) max_output_tokens: Option<u32>,
+    /// Whether its answer streams.
+    pub(super) streamed: bool,
 }

@@ -1,8 +1,14 @@
 //! The pool: every instance's live state, read by decisions and written by reservations and sources.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
-use super::{PoolConfig, PoolError, Reservation, SettleSink, ledger::Sent, lengths::Lengths, slot::Slot};
+use super::{
+    PoolConfig, PoolError, Reservation, SettleSink, SourceStatus,
+    ledger::Sent,
+    lengths::Lengths,
+    plausible,
+    slot::{Context, Slot},
+};
 use crate::domain::{
     InstanceSpec, InstanceView, Load, ModelIndex, ModelSpec, Now, QueryLoad, Snapshot, Timestamp,
 };
@@ -104,25 +110,46 @@ impl Pool {
     #[must_use]
     pub fn view(&self, i: usize, now: Timestamp) -> InstanceView {
         let slot = &self.slots[i];
+        let (basis, resident_requests) = self.with_context(slot, now, |context| slot.basis(context));
         InstanceView {
             spec: Arc::clone(&slot.spec),
-            basis: None,
-            resident_requests: None,
+            basis: Some(basis),
+            resident_requests,
             load: slot.load(),
             usable: slot.health.usable(now),
         }
     }
 
-    /// Takes a snapshot of instance `i` from its source.
+    /// Takes a snapshot of instance `i` from its source; one older than the last is let pass unused.
     ///
     /// # Errors
-    /// [`PoolError::Implausible`], [`PoolError::NoInstance`].
-    pub fn publish(&self, i: usize, _snapshot: Snapshot, _received: Timestamp) -> Result<(), PoolError> {
-        self.slot(i).map(|_| ())
+    /// [`PoolError::Implausible`], [`PoolError::NoInstance`]. The state at hand stays as it is.
+    pub fn publish(&self, i: usize, snapshot: Snapshot, received: Timestamp) -> Result<(), PoolError> {
+        let slot = self.slot(i)?;
+        let lead = Duration::from_millis(self.config.max_clock_lead_ms);
+        if let Some(why) = plausible::fault(&snapshot, &slot.spec, received, lead) {
+            slot.refuse();
+            return Err(PoolError::Implausible { instance: slot.spec.id.clone(), seq: snapshot.seq, why });
+        }
+        self.with_context(slot, received, |context| slot.accept(snapshot, context));
+        Ok(())
     }
 
     /// Notes that the source of instance `i` says nothing is coming.
-    pub fn source_lost(&self, _i: usize, _now: Timestamp) {}
+    ///
+    /// The last snapshot goes on serving until it is stale: rolled forward with the ledger it still
+    /// knows more than the ledger alone.
+    pub fn source_lost(&self, i: usize, _now: Timestamp) {
+        if let Some(slot) = self.slots.get(i) {
+            slot.lose_source();
+        }
+    }
+
+    /// Returns how the snapshot source of instance `i` fares.
+    #[must_use]
+    pub fn source_status(&self, i: usize) -> Option<SourceStatus> {
+        self.slots.get(i).map(Slot::source_status)
+    }
 
     /// Enters a request into its instance's ledger before it is sent.
     ///
@@ -138,10 +165,10 @@ impl Pool {
         let slot = &self.slots[request.instance];
         let dispatched = now.now();
         let sent = Sent {
-            dispatched,
             expected: dispatched.after_s(slot.spec.overhead.ingress_s),
             load: request.load,
             max_output_tokens: request.max_output_tokens,
+            streamed: request.streamed,
         };
         slot.health.dispatched(dispatched, &self.config);
         let entry = slot.enter(request.attempt_id.as_str().into(), sent);
@@ -182,6 +209,17 @@ impl Pool {
         let observed = self.lengths.get(model.0).and_then(|lengths| lengths.mean(prompt_tokens));
         let prior = || self.models.get(model.0).and_then(|model| model.prior_output_tokens);
         observed.or_else(prior).unwrap_or(f64::from(self.config.assumed_output_tokens)).max(1.0)
+    }
+
+    fn with_context<T>(&self, slot: &Slot, now: Timestamp, work: impl FnOnce(&Context<'_>) -> T) -> T {
+        let model = slot.spec.model;
+        let expected_tokens = |prompt_tokens| self.expected_output_tokens(model, prompt_tokens);
+        work(&Context {
+            config: &self.config,
+            model: &self.models[model.0],
+            expected_tokens: &expected_tokens,
+            now,
+        })
     }
 
     pub(super) fn slot(&self, position: usize) -> Result<&Slot, PoolError> {

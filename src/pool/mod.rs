@@ -7,14 +7,20 @@ mod health;
 mod ledger;
 mod lengths;
 mod live;
+mod merge;
+mod plausible;
+mod rebuild;
+mod remaining;
 mod reservation;
 mod slot;
+#[cfg(test)]
+mod tests;
 
 pub use config::PoolConfig;
 pub use live::{Pool, ReserveRequest};
 pub use reservation::Reservation;
 
-use crate::domain::{InstanceId, Outcome};
+use crate::domain::{InstanceId, Outcome, Timestamp};
 
 /// Hears of each reservation's end, exactly once.
 pub trait SettleSink: Send + Sync {
@@ -28,6 +34,21 @@ pub struct NoSink;
 
 impl SettleSink for NoSink {
     fn settled(&self, _outcome: &Outcome) {}
+}
+
+/// How the snapshot source of one instance fares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SourceStatus {
+    /// It said last that nothing is coming.
+    pub lost: bool,
+    /// Capture of the newest snapshot; absent: none came yet.
+    pub captured: Option<Timestamp>,
+    /// Snapshots taken.
+    pub accepted: u64,
+    /// Snapshots older than the one at hand.
+    pub ignored: u64,
+    /// Snapshots refused as implausible.
+    pub refused: u64,
 }
 
 /// What the pool refuses.

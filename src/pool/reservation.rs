@@ -5,10 +5,11 @@ use std::{fmt, sync::Arc};
 use super::{Pool, ReserveRequest, SettleSink, ledger::Entry};
 use crate::{
     domain::{Ending, Now, Outcome, Timestamp},
-    placeholder::predict,
+    predict,
 };
 
-/// A reserved request. It settles when it is finished or dropped, whichever comes first.
+/// A reserved request. It settles when it is finished or dropped, also while a panic unwinds; dropped
+/// without a word it was cancelled.
 pub struct Reservation {
     pool: Arc<Pool>,
     entry: Arc<Entry>,
@@ -66,9 +67,10 @@ impl Reservation {
     /// Notes the first event with content, reasoning or a tool call; later calls change nothing.
     pub fn first_token(&mut self) {
         if self.first_token_at.is_none() {
-            self.first_token_at = Some(self.now.now());
+            let now = self.now.now();
+            self.first_token_at = Some(now);
             if let Ok(slot) = self.pool.slot(self.instance) {
-                slot.first_token(&self.entry);
+                slot.first_token(&self.entry, now);
             }
         }
     }
@@ -123,13 +125,12 @@ impl Reservation {
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        let unwinding = if std::thread::panicking() { Ending::Failed } else { Ending::Cancelled };
-        let ending = self.ending.unwrap_or(unwinding);
+        let ending = self.ending.unwrap_or(Ending::Cancelled);
         let ended = self.now.now();
-        if let Ok(slot) = self.pool.slot(self.instance) {
-            slot.leave(&self.entry, ended);
-        }
         let outcome = self.outcome(ended, ending);
+        if let Ok(slot) = self.pool.slot(self.instance) {
+            slot.leave(&self.entry, ended, outcome.output_tokens.unwrap_or(0));
+        }
         if let (Ending::Complete, Some(output)) = (ending, outcome.output_tokens) {
             let model = self.pool.spec(self.instance).model;
             self.pool.observe_length(model, self.entry.load.prompt_tokens, output);

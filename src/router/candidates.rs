@@ -9,7 +9,7 @@ use super::{
 use crate::{
     affinity::{Pipeline, Ranked, Site},
     domain::{Estimate, Horizon, InstanceView, Prediction, Query, Timestamp, Ttft},
-    placeholder::latency::Estimator,
+    latency::Estimator,
     policy::Candidates,
 };
 

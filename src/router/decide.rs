@@ -16,9 +16,10 @@ use super::{
 use crate::{
     affinity::Pipeline,
     domain::{Decision, Horizon, ModelIndex, Named, Now, Outcome, Placement, Query, Reason, Timestamp},
-    placeholder::{latency::Estimator, predict::Predictor},
+    latency::Estimator,
     policy::{self, Candidates, Choice, RoutingPolicy},
     pool::{Pool, Reservation, ReserveRequest, SettleSink},
+    predict::Predictor,
 };
 
 /// Decides where queries go and reserves their place.
@@ -128,10 +129,7 @@ impl Router {
                 .collect()
         });
         let models: Vec<ModelView> = staged(observer, Stage::Predict, || {
-            let predictor = self.predictor.load();
-            (0..self.pool.models().len())
-                .map(|m| predictions::predict_model(&self.pool, &predictor, described, ModelIndex(m)))
-                .collect()
+            predictions::predict(&self.pool, &self.predictor.load(), described)
         });
         staged(observer, Stage::Observe, || {
             (0..self.pool.len())
@@ -141,6 +139,7 @@ impl Router {
                     let prediction = predictions::price(query, &models[m], &view.spec);
                     let ineligible = unfit[m]
                         .clone()
+                        .or_else(|| eligible::by_engine(query, &view, models[m].prompt.tokens))
                         .or_else(|| eligible::by_bounds(query, &prediction))
                         .or_else(|| eligible::by_state(&view, exclude.contains(&i)));
                     Row::new(view, models[m], prediction, ineligible)

@@ -13,12 +13,8 @@ pub(super) fn by_model(
     if matches!(query.named, Named::Model(named) if named != index) {
         return Some(Ineligible::OtherModel);
     }
-    let needed_tokens = prompt_tokens.saturating_add(query.max_output_tokens.unwrap_or(1).max(1));
-    if needed_tokens > model.max_model_len_tokens {
-        return Some(Ineligible::ContextLength {
-            needed_tokens,
-            max_model_len_tokens: model.max_model_len_tokens,
-        });
+    if let Some(too_long) = by_context(query, prompt_tokens, model.max_model_len_tokens) {
+        return Some(too_long);
     }
     let missing = query
         .needs
@@ -33,6 +29,18 @@ pub(super) fn by_model(
     }
     (query.needs.structured_output && !model.capabilities.structured_output)
         .then_some(Ineligible::StructuredOutput)
+}
+
+/// Returns why an instance may not serve the query, by the context length its engine runs with.
+pub(super) fn by_engine(query: &Query, view: &InstanceView, prompt_tokens: u32) -> Option<Ineligible> {
+    by_context(query, prompt_tokens, view.basis.as_ref()?.snapshot.engine.max_model_len)
+}
+
+/// The prompt and the output asked for, at least one token of it, must fit.
+fn by_context(query: &Query, prompt_tokens: u32, max_model_len_tokens: u32) -> Option<Ineligible> {
+    let needed_tokens = prompt_tokens.saturating_add(query.max_output_tokens.unwrap_or(1).max(1));
+    (needed_tokens > max_model_len_tokens)
+        .then_some(Ineligible::ContextLength { needed_tokens, max_model_len_tokens })
 }
 
 /// Returns why an instance may not serve the query, by the client's bounds on predictions.

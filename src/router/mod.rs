@@ -22,10 +22,10 @@ pub use stage::{Silent, Stage, StageObserver};
 use crate::{
     affinity::Pipeline,
     domain::{Candidate, Decision, Query},
-    placeholder::latency::Estimator,
-    placeholder::predict::{Predictor, QueryFeatures},
+    latency::Estimator,
     policy::RoutingPolicy,
     pool::{Pool, Reservation, SettleSink},
+    predict::{Predictor, QueryFeatures},
 };
 
 /// A query with the features its predictions need; those may be absent where nothing is predicted.

@@ -2,9 +2,11 @@
 
 use super::Described;
 use crate::{
-    domain::{InstanceSpec, ModelIndex, Prediction, PromptCount, Query, QueryLoad},
-    placeholder::predict::{self, Predictor},
+    domain::{
+        CountSource, InstanceSpec, ModelIndex, ModelSpec, Named, Prediction, PromptCount, Query, QueryLoad,
+    },
     pool::Pool,
+    predict::{self, ModelPrediction, PredictionSource, Predictor},
 };
 
 /// One model's predictions, before any instance's price.
@@ -21,34 +23,48 @@ pub(super) struct ModelView {
     pub(super) load: QueryLoad,
 }
 
-/// Predicts for one model.
+/// Predicts for every model of the pool, in its order; of a request that names one, for that one only.
 ///
-/// The length is clamped to the client's cap and to what the context leaves, and is at least 1. Where
-/// no length is predicted, the work still needs one: the pool's expectation stands in, and the
-/// prediction stays unknown.
-pub(super) fn predict_model(
-    pool: &Pool,
-    predictor: &Predictor,
-    described: &Described,
-    index: ModelIndex,
-) -> ModelView {
+/// A length is clamped to the client's cap and to what the context leaves, and is at least 1. Where none
+/// is predicted, the work still needs one: the pool's expectation stands in, and the prediction stays
+/// unknown.
+pub(super) fn predict(pool: &Pool, predictor: &Predictor, described: &Described) -> Vec<ModelView> {
     let query = &described.query;
-    let model = &pool.models()[index.0];
-    let prompt = prompt_count(query, index);
-    let (accuracy, length, source) = match &described.features {
-        Some(features) => {
-            let predicted = predictor.predict(features, model);
-            (predicted.accuracy, predicted.output_tokens, predicted.source.label())
+    let models = pool.models();
+    let predicted: Vec<Option<ModelPrediction>> = match (&described.features, query.named) {
+        (None, _) => vec![None; models.len()],
+        (Some(features), Named::Virtual) => {
+            predictor.predict_all(features, models).into_iter().map(Some).collect()
         }
-        None => {
-            let known = model.prior_accuracy.is_some() || model.prior_output_tokens.is_some();
-            (model.prior_accuracy, model.prior_output_tokens, if known { "prior" } else { "unknown" })
-        }
+        (Some(features), Named::Model(named)) => models
+            .iter()
+            .enumerate()
+            .map(|(m, model)| (named.0 == m).then(|| predictor.predict(features, model)))
+            .collect(),
     };
+    let views = predicted.into_iter().zip(models).enumerate();
+    views.map(|(m, (predicted, model))| view(pool, query, ModelIndex(m), predicted, model)).collect()
+}
+
+/// Returns one model's predictions; without features its prior stands in.
+fn view(
+    pool: &Pool,
+    query: &Query,
+    index: ModelIndex,
+    predicted: Option<ModelPrediction>,
+    model: &ModelSpec,
+) -> ModelView {
+    let prompt = prompt_count(query, index);
+    let prior = PredictionSource::Prior;
+    let (accuracy, length, source) = match predicted {
+        Some(predicted) => (predicted.accuracy, predicted.output_tokens, predicted.source),
+        None => (model.prior_accuracy, model.prior_output_tokens, prior),
+    };
+    let accuracy = accuracy.filter(|accuracy| accuracy.is_finite());
     let room = model.max_model_len_tokens.saturating_sub(prompt.tokens).max(1);
     let most = f64::from(query.max_output_tokens.unwrap_or(room).clamp(1, room));
     let output_tokens = length.filter(|tokens| tokens.is_finite()).map(|tokens| tokens.clamp(1.0, most));
-    let accuracy = accuracy.filter(|accuracy| accuracy.is_finite());
+    let known = accuracy.is_some() || output_tokens.is_some();
     let expected =
         output_tokens.unwrap_or_else(|| pool.expected_output_tokens(index, prompt.tokens).clamp(1.0, most));
     let load = QueryLoad {
@@ -58,6 +74,7 @@ pub(super) fn predict_model(
         output_tokens: expected.ceil() as u32,
         priority: query.priority,
     };
+    let source = if known { source.label() } else { PredictionSource::Unknown.label() };
     ModelView { prompt, accuracy, output_tokens, source, load }
 }
 
@@ -76,6 +93,6 @@ pub(super) fn price(query: &Query, model: &ModelView, spec: &InstanceSpec) -> Pr
 
 /// Returns the prompt's size under a model; a size nobody gave is 0 tokens by bytes.
 pub(super) fn prompt_count(query: &Query, index: ModelIndex) -> PromptCount {
-    let none = PromptCount { tokens: 0, source: crate::domain::CountSource::Bytes };
+    let none = PromptCount { tokens: 0, source: CountSource::Bytes };
     query.prompts.get(index.0).copied().unwrap_or(none)
 }

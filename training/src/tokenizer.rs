@@ -39,7 +39,8 @@ pub fn train(texts: impl IntoIterator<Item = String>) -> Result<String, Tokenize
     let (vocabulary, merges, _) = trainer.train_vocab().map_err(|e| error(&e))?;
     let mut entries: Vec<(String, u32)> = vocabulary.into_iter().collect();
     entries.sort_by_key(|(_, id)| *id);
-    let vocabulary: serde_json::Map<_, _> = entries.into_iter().map(|(token, id)| (token, json!(id))).collect();
+    let vocabulary: serde_json::Map<_, _> =
+        entries.into_iter().map(|(token, id)| (token, json!(id))).collect();
     let merges: Vec<_> = merges.into_iter().map(|(left, right)| json!([left, right])).collect();
     let classic = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
