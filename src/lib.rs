@@ -10,7 +10,6 @@ pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod latency;
-pub mod placeholder;
 pub mod policy;
 pub mod pool;
 pub mod predict;

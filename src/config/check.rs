@@ -77,7 +77,8 @@ impl fmt::Display for Warning {
 }
 
 impl Loaded {
-    /// Checks everything and builds the checked values.
+    /// Checks everything and builds the checked values. Must be called inside a tokio runtime, in which
+    /// snapshot sources are tried out.
     ///
     /// # Errors
     /// The first thing that cannot be used, with its place and a hint.
