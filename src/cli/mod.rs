@@ -2,6 +2,7 @@
 //!
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
+pub mod config;
 pub mod store;
 
 use std::process::ExitCode;
@@ -21,6 +22,8 @@ struct Cli {
 /// The subcommands, in the order of the help text.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Checks a configuration, shows what is in force, prints the schema.
+    Config(config::Args),
     /// Makes, reads and thins the database of decisions.
     Store(store::Args),
 }
@@ -28,6 +31,7 @@ enum Command {
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
+            Self::Config(args) => config::run(args),
             Self::Store(args) => store::run(args),
         }
     }

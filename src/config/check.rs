@@ -110,7 +110,8 @@ impl Loaded {
     }
 
     fn check_sections(&self) -> Result<(), ConfigError> {
-        let Config { store, telemetry, .. } = &self.config;
+        let Config { store, telemetry, affinity, .. } = &self.config;
+        affinity.check().map_err(|error| self.section("affinity", error))?;
         if let Some(url) = &store.url {
             store::entry(url).map_err(|error| self.section("store.url", error))?;
         }

@@ -11,6 +11,8 @@ mod nearest;
 mod place;
 mod range;
 mod schema;
+mod show;
+mod typical;
 mod waiting;
 
 pub use check::{Checked, Warning};
@@ -18,3 +20,5 @@ pub use error::ConfigError;
 pub use load::{Flag, Loaded, Sources, load, parse};
 pub use place::Place;
 pub use schema::{Config, InstanceConfig, LpsConfig, ModelConfig, PredictorsConfig, PriorConfig};
+pub use show::show;
+pub use typical::{ModelUtility, TYPICAL, Typical, outshone, utilities};
