@@ -4,4 +4,5 @@
 mod architecture;
 mod config;
 mod store;
+mod store_commands;
 mod telemetry;
