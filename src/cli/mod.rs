@@ -4,6 +4,8 @@
 
 pub mod config;
 mod decision_table;
+pub mod engine;
+pub mod estimate;
 pub mod explain;
 pub mod store;
 
@@ -32,19 +34,20 @@ struct Cli {
 /// The subcommands, in the order of the help text.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Checks a configuration, shows what is in force, prints the schema.
-    Config(config::Args),
-    /// Shows why a logged request went where it went, and what came of it.
+    Engine(engine::Args),
+    Estimate(estimate::Args),
     Explain(explain::Args),
-    /// Makes, reads and thins the database of decisions.
+    Config(config::Args),
     Store(store::Args),
 }
 
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
-            Self::Config(args) => config::run(args),
+            Self::Engine(args) => engine::run(args),
+            Self::Estimate(args) => estimate::run(args),
             Self::Explain(args) => explain::run(args),
+            Self::Config(args) => config::run(args),
             Self::Store(args) => store::run(args),
         }
     }

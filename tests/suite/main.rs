@@ -3,6 +3,8 @@
 
 mod architecture;
 mod config;
+mod fidelity;
+mod replay;
 mod store;
 mod store_commands;
 mod telemetry;

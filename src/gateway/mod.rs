@@ -1,0 +1,3 @@
+//! The HTTP mouth of the router.
+
+pub mod tokenize;
