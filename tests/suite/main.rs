@@ -2,5 +2,8 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod replay;
+mod simengine;
+mod simengine_fidelity;
 mod store;
 mod telemetry;
