@@ -1,6 +1,6 @@
 //! Starting and ending a simulated engine on a port.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
@@ -11,6 +11,9 @@ use super::{
     stepping::{Stepping, TimeScale},
 };
 use crate::{domain::Now, telemetry::clock::LiveClock};
+
+/// Longest wait for clients at the end.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// How to serve a profile.
 #[derive(Clone, Debug)]
@@ -47,10 +50,13 @@ impl Handle {
         self.addr
     }
 
-    /// Ends the engine: answers under way break off, and the port is free when this returns.
+    /// Ends the engine: answers under way break off. A client that reads no more is waited for
+    /// [`SHUTDOWN_GRACE`] at most.
     pub async fn shutdown(mut self) {
         _ = self.stop.send(true);
-        _ = (&mut self.serving).await;
+        if tokio::time::timeout(SHUTDOWN_GRACE, &mut self.serving).await.is_err() {
+            self.serving.abort();
+        }
     }
 }
 

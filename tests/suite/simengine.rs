@@ -101,7 +101,8 @@ async fn events(response: Response) -> Vec<String> {
 #[tokio::test]
 async fn a_streamed_chat_has_vllms_shape() {
     let engine = Engine::start(1).await;
-    let body = with_defaults(json!({"stream": true, "stream_options": {"include_usage": true}, "max_tokens": 5,
+    let body =
+        with_defaults(json!({"stream": true, "stream_options": {"include_usage": true}, "max_tokens": 5,
         "ignore_eos": true, "unknown_member": {"a": [1]}}));
     let events = events(engine.post("/v1/chat/completions", &body).await).await;
     assert_eq!(events.last().unwrap(), "[DONE]");
@@ -264,7 +265,10 @@ async fn a_repeated_prompt_and_a_second_turn_hit_the_prefix_cache() {
     assert!(output_tokens > 32);
     // All that the engine computed of the first turn: its last output token was never an input.
     assert_eq!(cached(&second), (prompt_tokens + output_tokens - 1) / 16 * 16);
-    assert_eq!(engine.metrics().await["vllm:prefix_cache_hits_total"] as u64, cached(&again) + cached(&second));
+    assert_eq!(
+        engine.metrics().await["vllm:prefix_cache_hits_total"] as u64,
+        cached(&again) + cached(&second)
+    );
 }
 
 #[tokio::test]
@@ -284,10 +288,10 @@ async fn tools_and_images_count_as_prompt() {
 #[tokio::test]
 async fn tokenize_counts_what_the_engine_bills() {
     let engine = Engine::start(1).await;
-    let messages = json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": words(30)}]);
+    let messages =
+        json!([{"role": "system", "content": "Be brief."}, {"role": "user", "content": words(30)}]);
     let billed = engine.chat(json!({"messages": messages, "max_tokens": 1})).await;
-    let counted: Value =
-        engine.post("/tokenize", &json!({"messages": messages})).await.json().await.unwrap();
+    let counted: Value = engine.post("/tokenize", &json!({"messages": messages})).await.json().await.unwrap();
     assert_eq!(counted["count"], billed["usage"]["prompt_tokens"]);
     assert_eq!(counted["tokens"].as_array().unwrap().len(), counted["count"].as_u64().unwrap() as usize);
     assert_eq!(counted["max_model_len"], 40_960);
@@ -331,7 +335,10 @@ async fn models_and_health_answer() {
     let engine = Engine::start(1).await;
     let models: Value =
         engine.client.get(engine.url("/v1/models")).send().await.unwrap().json().await.unwrap();
-    assert_eq!((&models["data"][0]["id"], &models["data"][0]["max_model_len"]), (&json!("qwen3-8b"), &json!(40_960)));
+    assert_eq!(
+        (&models["data"][0]["id"], &models["data"][0]["max_model_len"]),
+        (&json!("qwen3-8b"), &json!(40_960))
+    );
     let health = engine.client.get(engine.url("/health")).send().await.unwrap();
     assert_eq!(health.status(), StatusCode::OK);
 }
@@ -367,11 +374,12 @@ async fn metrics_carry_vllms_names_and_add_up() {
 async fn many_requests_at_once_all_end() {
     let engine = Engine::start_with(Options { time_scale: 200.0, ..Options::default() }).await;
     let bodies = (0..300).map(|i| {
-        let body = with_defaults(json!({"stream": i % 2 == 0, "max_tokens": 20 + i % 40, "ignore_eos": true}));
+        let body =
+            with_defaults(json!({"stream": i % 2 == 0, "max_tokens": 20 + i % 40, "ignore_eos": true}));
         engine.client.post(engine.url("/v1/chat/completions")).json(&body).send()
     });
     for response in futures::future::join_all(bodies).await {
-        assert_eq!(response.unwrap().bytes().await.unwrap().is_empty(), false);
+        assert!(!response.unwrap().bytes().await.unwrap().is_empty());
     }
     let metrics = engine.metrics().await;
     assert_eq!(metrics["vllm:request_success_total{finished_reason=\"length\"}"], 300.0);
