@@ -2,6 +2,7 @@
 //!
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
+pub mod config;
 pub mod engine;
 pub mod store;
 
@@ -23,6 +24,8 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Engine(engine::Args),
+    /// Checks a configuration, shows what is in force, prints the schema.
+    Config(config::Args),
     /// Makes, reads and thins the database of decisions.
     Store(store::Args),
 }
@@ -31,6 +34,7 @@ impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Engine(args) => engine::run(args),
+            Self::Config(args) => config::run(args),
             Self::Store(args) => store::run(args),
         }
     }

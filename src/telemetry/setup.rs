@@ -84,11 +84,7 @@ pub fn build<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let bad_filter = |source| TelemetryError::Filter { filter: config.log.clone(), source };
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::ERROR.into())
-        .parse(&config.log)
-        .map_err(bad_filter)?;
+    let filter = filter(config)?;
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match config.log_format {
         LogFormat::Text => fmt::layer().with_writer(writer).with_ansi(colour).boxed(),
         LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(writer).boxed(),
@@ -107,11 +103,35 @@ where
     Ok((Dispatch::new(subscriber), Guard(provider)))
 }
 
+impl TelemetryConfig {
+    /// Checks the filter and the endpoint's form without setting anything up.
+    ///
+    /// # Errors
+    /// [`TelemetryError::Filter`], [`TelemetryError::Endpoint`].
+    pub fn check(&self) -> Result<(), TelemetryError> {
+        filter(self)?;
+        self.otlp_endpoint.as_deref().map_or(Ok(()), plain_http)
+    }
+}
+
+fn filter(config: &TelemetryConfig) -> Result<EnvFilter, TelemetryError> {
+    EnvFilter::builder()
+        .with_default_directive(LevelFilter::ERROR.into())
+        .parse(&config.log)
+        .map_err(|source| TelemetryError::Filter { filter: config.log.clone(), source })
+}
+
+fn plain_http(endpoint: &str) -> Result<(), TelemetryError> {
+    if endpoint.starts_with("http://") {
+        return Ok(());
+    }
+    let why = String::from("it is to start with http:// (for TLS, put a collector beside the router)");
+    Err(TelemetryError::Endpoint { endpoint: endpoint.into(), why })
+}
+
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
     let fault = |why: String| TelemetryError::Endpoint { endpoint: endpoint.into(), why };
-    if !endpoint.starts_with("http://") {
-        return Err(fault("it is to start with http:// (put a collector beside the router for TLS)".into()));
-    }
+    plain_http(endpoint)?;
     let runtime = Handle::try_current().map_err(|error| fault(error.to_string()))?;
     let base = endpoint.trim_end_matches('/');
     let address = if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") };

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod config;
 mod fidelity;
 mod replay;
 mod simengine;
