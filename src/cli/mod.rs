@@ -4,6 +4,7 @@
 
 pub mod config;
 pub mod engine;
+pub mod estimate;
 pub mod store;
 
 use std::process::ExitCode;
@@ -26,6 +27,7 @@ enum Command {
     Engine(engine::Args),
     /// Checks a configuration, shows what is in force, prints the schema.
     Config(config::Args),
+    Estimate(estimate::Args),
     /// Makes, reads and thins the database of decisions.
     Store(store::Args),
 }
@@ -35,6 +37,7 @@ impl Command {
         match self {
             Self::Engine(args) => engine::run(args),
             Self::Config(args) => config::run(args),
+            Self::Estimate(args) => estimate::run(args),
             Self::Store(args) => store::run(args),
         }
     }

@@ -32,7 +32,7 @@ fn difference(path: &str, expected: &Value, answer: &Value) -> Option<String> {
 
 /// Answers an input as `bear estimate --trace` would: an answer or an error line.
 fn answer(input: &Value, options: LineOptions) -> Value {
-    match lines::answer(&input.to_string(), options) {
+    match lines::answer(input.to_string().as_bytes(), options) {
         Ok(answer) => serde_json::to_value(answer).unwrap(),
         Err(error) => error.to_line(1),
     }
@@ -67,4 +67,54 @@ fn the_reference_lines_agree() {
         vectors.len(),
         failures.join("\n")
     );
+}
+
+/// Lays a patch over a document: objects key by key, null removes, anything else replaces.
+fn patched(document: &Value, patch: &Value) -> Value {
+    let (Value::Object(document), Value::Object(patch)) = (document, patch) else { return patch.clone() };
+    let mut result = document.clone();
+    for (key, value) in patch {
+        match (value, document.get(key)) {
+            (Value::Null, _) => drop(result.remove(key)),
+            (value, Some(old)) => drop(result.insert(key.clone(), patched(old, value))),
+            (value, None) => drop(result.insert(key.clone(), value.clone())),
+        }
+    }
+    Value::Object(result)
+}
+
+/// Returns how a case of `tests/data/replay` differs from what it expects.
+fn case_difference(idle: &Value, case: &Value) -> Option<String> {
+    let mut options = LineOptions { trace: true, ..LineOptions::default() };
+    if let Some(limit) = case["step_limit"].as_u64() {
+        options.step_limit = limit;
+    }
+    let got = answer(&patched(idle, &case["patch"]), options);
+    match &case["error"] {
+        Value::Null => difference("answer", &case["answer"], &got),
+        error => {
+            let says = got["error"].as_str().is_some_and(|e| e.contains(error["contains"].as_str().unwrap()));
+            (!says || got["path"] != error["path"]).then(|| format!("expected {error}, got {got}"))
+        }
+    }
+}
+
+#[test]
+fn every_rule_has_its_case() {
+    let idle: Value = serde_json::from_str(include_str!("../data/replay/idle.json")).unwrap();
+    let files = [
+        include_str!("../data/replay/forming.jsonl"),
+        include_str!("../data/replay/kv.jsonl"),
+        include_str!("../data/replay/time.jsonl"),
+        include_str!("../data/replay/lengths.jsonl"),
+        include_str!("../data/replay/errors.jsonl"),
+    ];
+    let (mut cases, mut failures) = (0, Vec::new());
+    for line in files.iter().flat_map(|file| file.lines()) {
+        let case: Value = serde_json::from_str(line).unwrap();
+        cases += 1;
+        failures.extend(case_difference(&idle, &case).map(|found| format!("{}: {found}", case["rule"])));
+    }
+    assert!(cases > 80, "{cases} cases");
+    assert!(failures.is_empty(), "{} of {cases} cases differ:\n{}", failures.len(), failures.join("\n"));
 }
