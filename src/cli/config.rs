@@ -6,7 +6,7 @@ use anyhow::Context;
 use clap::{Parser, Subcommand};
 use serde_json::{Value, json};
 
-use super::runtime;
+use super::{print, runtime};
 use crate::config::{self, Checked, Config, Flag, ModelUtility, Sources, TYPICAL};
 
 /// Checks a configuration, shows what is in force, prints the schema.
@@ -66,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             let loaded = load(file.file, Vec::new())?;
             let checked = runtime()?.block_on(async { loaded.check() })?;
             let report = if json { pretty(&report_json(&checked))? } else { report(&checked) };
-            println!("{}", report.trim_end());
+            print(&report)?;
         }
         Action::Show { file, json } => {
             let shown = config::show(&load(file.file, Vec::new())?.config);
@@ -75,9 +75,9 @@ pub fn run(args: Args) -> anyhow::Result<()> {
             } else {
                 serde_saphyr::to_string(&shown).context("cannot write YAML")?
             };
-            println!("{}", text.trim_end());
+            print(&text)?;
         }
-        Action::Schema => println!("{}", pretty(&serde_json::to_value(schemars::schema_for!(Config))?)?),
+        Action::Schema => print(&pretty(&serde_json::to_value(schemars::schema_for!(Config))?)?)?,
     }
     Ok(())
 }
@@ -125,7 +125,7 @@ fn report(checked: &Checked) -> String {
 fn table(name: &str, tokens: u32, rows: &[ModelUtility]) -> String {
     let width = rows.iter().map(|row| row.model.len()).max().unwrap_or(0).max(5);
     let mut text = format!(
-        "\nA {name} request ({tokens} prompt tokens):\n  {:width$}  accuracy  output tokens    cost USD   utility\n",
+        "\nA {name} request (about {tokens} prompt tokens):\n  {:width$}  accuracy  output tokens    cost USD   utility\n",
         "model"
     );
     let best = rows.iter().filter_map(|row| row.utility).fold(f64::NEG_INFINITY, f64::max);

@@ -56,11 +56,15 @@ pub struct ModelUtility {
     pub utility: Option<f64>,
 }
 
-/// Returns the prompt's tokens and each model's prediction, in the pool's model order.
+/// Bytes a token of English under a large vocabulary; the models' own tokenizers are not needed here.
+const BYTES_PER_TOKEN: usize = 4;
+
+/// Returns the prompt's tokens, about, and each model's prediction, in the pool's model order.
 #[must_use]
 pub fn utilities(checked: &Checked, typical: &Typical) -> (u32, Vec<ModelUtility>) {
-    let features = checked.predictor.describe(&typical.prompt());
-    let tokens = features.tokens();
+    let prompt = typical.prompt();
+    let tokens = u32::try_from(prompt.len() / BYTES_PER_TOKEN).unwrap_or(u32::MAX);
+    let features = checked.predictor.describe(&prompt);
     let lambda_per_usd = checked.config.routing.lambda_per_usd;
     let predictions = checked.predictor.predict_all(&features, &checked.models);
     let rows = checked.models.iter().zip(predictions).map(|(model, prediction)| {

@@ -8,4 +8,5 @@ mod replay;
 mod simengine;
 mod simengine_fidelity;
 mod store;
+mod store_commands;
 mod telemetry;
