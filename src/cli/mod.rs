@@ -3,10 +3,6 @@
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
 pub mod config;
-pub mod engine;
-pub mod estimate;
-pub mod explain;
-pub mod store;
 mod decision_table;
 pub mod engine;
 pub mod estimate;
@@ -39,10 +35,6 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Engine(engine::Args),
-    /// Checks a configuration, shows what is in force, prints the schema.
-    Config(config::Args),
-    Estimate(estimate::Args),
-    /// Makes, reads and thins the database of decisions.
     Estimate(estimate::Args),
     Explain(explain::Args),
     Config(config::Args),
@@ -53,7 +45,6 @@ impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Engine(args) => engine::run(args),
-            Self::Config(args) => config::run(args),
             Self::Estimate(args) => estimate::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Config(args) => config::run(args),

@@ -2,6 +2,7 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::serve::ListenerExt as _;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
@@ -90,6 +91,8 @@ pub async fn spawn(profile: Profile, options: Options) -> Result<Handle, SimEngi
     let (stop, stopped) = watch::channel(false);
     let handle = owner::start(stepping, identity, scale, clock, stopped.clone());
     let server = Arc::new(Server::new(profile, options.seed, handle, origin.unix_us() / 1_000_000));
+    // A token must not wait for the next one to fill its packet.
+    let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
     let serving = axum::serve(listener, router(server)).with_graceful_shutdown(until(stopped));
     let serving = tokio::spawn(async move { serving.await });
     Ok(Handle { addr, stop, serving })
