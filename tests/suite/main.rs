@@ -6,6 +6,8 @@ mod config;
 mod fidelity;
 mod replay;
 mod replay_engine;
+mod simengine;
+mod simengine_fidelity;
 mod store;
 mod store_commands;
 mod telemetry;
