@@ -7,6 +7,8 @@ mod config_serve;
 mod fidelity;
 mod replay;
 mod replay_engine;
+mod routing;
+mod routing_sources;
 mod simengine;
 mod simengine_fidelity;
 mod store;
