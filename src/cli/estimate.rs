@@ -92,7 +92,7 @@ mod tests {
             text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         assert_eq!(lines[0], lines[3]);
         assert!(lines[0]["ttft_s"].is_f64(), "{}", lines[0]);
-        assert_eq!((&lines[1]["line"], &lines[1]["path"]), (&2.into(), &"query".into()));
+        assert_eq!((&lines[1]["line"], &lines[1]["path"]), (&2.into(), &"query.promt".into()));
         assert!(lines[1]["error"].as_str().unwrap().contains("promt"));
         assert_eq!(lines[2]["line"], 4);
     }

@@ -7,6 +7,7 @@ mod decision_table;
 pub mod engine;
 pub mod estimate;
 pub mod explain;
+pub mod serve;
 pub mod store;
 
 use std::{
@@ -34,6 +35,7 @@ struct Cli {
 /// The subcommands, in the order of the help text.
 #[derive(Debug, Subcommand)]
 enum Command {
+    Serve(serve::Args),
     Engine(engine::Args),
     Estimate(estimate::Args),
     Explain(explain::Args),
@@ -44,6 +46,7 @@ enum Command {
 impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
+            Self::Serve(args) => serve::run(args),
             Self::Engine(args) => engine::run(args),
             Self::Estimate(args) => estimate::run(args),
             Self::Explain(args) => explain::run(args),

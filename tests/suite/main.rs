@@ -5,6 +5,7 @@ mod architecture;
 mod config;
 mod fidelity;
 mod replay;
+mod replay_engine;
 mod simengine;
 mod simengine_fidelity;
 mod store;
