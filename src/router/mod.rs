@@ -10,6 +10,9 @@ mod eligible;
 mod predictions;
 mod stage;
 mod table;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+mod tests;
 
 use std::sync::Arc;
 

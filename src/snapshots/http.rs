@@ -7,7 +7,7 @@ use reqwest::Client;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::{Delivery, SnapshotConfig, Source, SourceError};
-use crate::domain::Snapshot;
+use crate::wire;
 
 /// The longest pause between two tries while the address fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -62,7 +62,7 @@ impl Http {
             });
         }
         let body = answer.bytes().await.map_err(failed)?;
-        serde_json::from_slice::<Snapshot>(&body)
+        wire::snapshot::decode(&body)
             .map_err(|source| SourceError::Invalid { address: self.address.clone(), source })
     }
 

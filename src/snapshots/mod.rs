@@ -12,7 +12,7 @@ pub use http::Http;
 pub use registry::{SOURCES, SnapshotConfig, SourceEntry};
 pub use run::spawn;
 
-use crate::domain::Snapshot;
+use crate::{domain::Snapshot, wire};
 
 /// What a source's future yields.
 pub type Delivery = Result<Snapshot, SourceError>;
@@ -64,6 +64,6 @@ pub enum SourceError {
         /// The address.
         address: String,
         /// What is wrong, with its place.
-        source: serde_json::Error,
+        source: wire::snapshot::SnapshotError,
     },
 }
