@@ -67,5 +67,4 @@ pub struct Ranked {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;

@@ -11,7 +11,6 @@ mod registry;
 mod round_robin;
 mod shortest_queue;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests;
 
 use rand::RngCore;

@@ -14,7 +14,6 @@ mod remaining;
 mod reservation;
 mod slot;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 mod tests;
 
 pub use config::PoolConfig;

@@ -11,7 +11,6 @@ mod predictions;
 mod stage;
 mod table;
 #[cfg(test)]
-#[expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 mod tests;
 
 use std::sync::Arc;

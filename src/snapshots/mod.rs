@@ -58,6 +58,14 @@ pub enum SourceError {
         /// The status.
         status: u16,
     },
+    /// The answer is too large for a snapshot.
+    #[error("GET {address} answered more than {max_bytes} bytes")]
+    TooLarge {
+        /// The address.
+        address: String,
+        /// The most that is read.
+        max_bytes: usize,
+    },
     /// The document is not a snapshot.
     #[error("GET {address} gave no valid snapshot: {source}")]
     Invalid {

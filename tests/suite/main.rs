@@ -6,6 +6,8 @@ mod config;
 mod fidelity;
 mod replay;
 mod replay_engine;
+mod routing;
+mod routing_sources;
 mod simengine;
 mod simengine_fidelity;
 mod store;
