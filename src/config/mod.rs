@@ -4,6 +4,7 @@
 //! Two stages: [`load`] gives the raw [`Config`] with the place of every value, [`Loaded::check`] turns
 //! it into [`Checked`] values or says what is wrong and where.
 
+mod assemble;
 mod check;
 mod error;
 mod load;
@@ -13,8 +14,9 @@ mod range;
 mod schema;
 mod show;
 mod typical;
-mod waiting;
+mod watch;
 
+pub use assemble::{AssembleError, Running, assemble};
 pub use check::{Checked, Warning};
 pub use error::ConfigError;
 pub use load::{Flag, Loaded, Sources, load, parse};

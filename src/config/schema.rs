@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::waiting::{ListenConfig, TokenizerConfig, UpstreamConfig};
 use crate::{
     affinity::AffinityConfig,
     domain::{BatchTimeCoefficients, Capabilities, Overhead, Price},
+    gateway::{ListenConfig, UpstreamConfig, tokenize::TokenizerConfig},
     latency::LatencyConfig,
     pool::PoolConfig,
     router::RouterConfig,

@@ -53,7 +53,7 @@ fn uncomment(line: &str) -> String {
     entry.unwrap_or_else(|| line.to_owned()).replace("batch_time: null", "batch_time:") + "\n"
 }
 
-/// Collects the keys that a schema has and a value has not; null stands for a section left out.
+/// Collects the keys that a schema has and a value has not.
 fn absent_keys(root: &Value, schema: &Value, given: &Value, at: &str, missing: &mut Vec<String>) {
     let schema = match schema.get("$ref").and_then(Value::as_str) {
         Some(reference) => root.pointer(reference.trim_start_matches('#')).unwrap(),
@@ -72,7 +72,8 @@ fn absent_keys(root: &Value, schema: &Value, given: &Value, at: &str, missing: &
     for (key, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
         match given.get(key) {
             Some(value) => absent_keys(root, property, value, &format!("{at}.{key}"), missing),
-            None if given.is_null() => {}
+            // Null is a section left out, a plain value another form of the same key.
+            None if !given.is_object() => {}
             None => missing.push(format!("{at}.{key}")),
         }
     }

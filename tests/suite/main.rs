@@ -3,6 +3,7 @@
 
 mod architecture;
 mod config;
+mod config_serve;
 mod fidelity;
 mod replay;
 mod replay_engine;
