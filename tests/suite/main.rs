@@ -4,7 +4,10 @@
 mod architecture;
 mod config;
 mod config_serve;
+mod fakes;
 mod fidelity;
+mod gateway;
+mod gateway_failures;
 mod replay;
 mod replay_engine;
 mod routing;
