@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod calibrate;
 pub mod cli;
+pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod gateway;
@@ -14,6 +15,7 @@ pub mod policy;
 pub mod pool;
 pub mod predict;
 pub mod router;
+pub mod simengine;
 pub mod snapshots;
 pub mod store;
 pub mod telemetry;

@@ -257,3 +257,148 @@ impl KvBlocks for BlockCache {
 
     fn nothing_runs(&mut self, _waiting: &mut dyn Iterator<Item = Slot>) {}
 }
+
+#[cfg(test)]
+impl BlockCache {
+    /// Checks everything that is kept incrementally against a count from scratch.
+    pub(super) fn assert_sound(&self) {
+        let mut holders = vec![Vec::new(); self.blocks.len()];
+        for (slot, table) in self.tables.iter().enumerate() {
+            table.blocks.iter().for_each(|&block| holders[block as usize].push(slot));
+        }
+        for (block, holders) in self.blocks.iter().zip(&holders) {
+            assert_eq!(block.ref_count as usize, holders.len());
+            assert_eq!(block.holders, holders.iter().fold(0, |xor, slot| xor ^ slot));
+        }
+        for table in &self.tables {
+            let alone = table.blocks.iter().filter(|&&block| holders[block as usize].len() == 1);
+            assert_eq!(table.exclusive as usize, alone.count());
+        }
+        let mut queue = Vec::new();
+        let mut at = self.free_head;
+        while at != NONE {
+            assert_eq!(self.blocks[at as usize].prev, queue.last().copied().unwrap_or(NONE));
+            queue.push(at);
+            at = self.blocks[at as usize].next;
+        }
+        assert_eq!(self.free_tail, queue.last().copied().unwrap_or(NONE));
+        assert_eq!(self.num_free as usize, queue.len());
+        let unheld = holders.iter().filter(|holders| holders.is_empty()).count();
+        assert_eq!(queue.len(), unheld, "blocks are conserved: free + held = all");
+        let hashed = self.blocks.iter().filter_map(|block| block.hash);
+        assert!(hashed.clone().all(|hash| self.by_hash.contains_key(&hash)));
+        assert!(self.by_hash.iter().all(|(hash, &first)| self.blocks[first as usize].hash == Some(*hash)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::snapshot::QueuePolicy;
+
+    /// A cache of `usable` blocks of 10 tokens.
+    fn cache(usable: u32) -> BlockCache {
+        BlockCache::new(SchedulerConfig {
+            max_num_batched_tokens: 100,
+            max_num_seqs: 10,
+            block_size: 10,
+            num_kv_blocks: usable + 1,
+            max_model_len: 100,
+            long_prefill_token_threshold: 0,
+            watermark_blocks: 0,
+            reserve_full_isl: true,
+            enable_chunked_prefill: true,
+            enable_prefix_caching: true,
+            policy: QueuePolicy::Fcfs,
+            async_scheduling: false,
+        })
+    }
+
+    fn hit(blocks: u32, blocks_in_use: u32) -> PrefixHit {
+        PrefixHit { num_tokens: blocks * 10, blocks_in_use }
+    }
+
+    /// Registers a request with these hashes and admits its first `tokens` tokens.
+    fn admit(cache: &mut BlockCache, slot: Slot, hashes: &[u64], num_tokens: u32, tokens: u32) -> PrefixHit {
+        cache.register(slot, hashes.into());
+        let found = cache.prefix_hit(slot, num_tokens);
+        cache.admit(slot, found, found.num_tokens + tokens);
+        cache.assert_sound();
+        found
+    }
+
+    #[test]
+    fn a_block_can_be_found_once_it_is_allocated_full() {
+        let mut cache = cache(10);
+        admit(&mut cache, 0, &[1, 2, 3], 35, 25);
+        cache.register(1, [1, 2, 3].into());
+        assert_eq!(cache.prefix_hit(1, 35), hit(2, 2), "the third block is not full yet");
+        cache.extend(0, 30);
+        assert_eq!(cache.prefix_hit(1, 35), hit(3, 3));
+        assert_eq!(cache.prefix_hit(1, 30), hit(2, 2), "one token is always computed");
+        cache.register(1, [1, 9, 3].into());
+        assert_eq!(cache.prefix_hit(1, 35), hit(1, 1), "a hit is a prefix");
+    }
+
+    #[test]
+    fn shared_blocks_are_exclusive_to_nobody_until_one_holder_is_left() {
+        let mut cache = cache(10);
+        admit(&mut cache, 0, &[1, 2], 25, 25);
+        assert_eq!(admit(&mut cache, 1, &[1, 2], 25, 5), hit(2, 2));
+        assert_eq!((cache.free(), cache.exclusive(0), cache.exclusive(1)), (6, 1, 1));
+        cache.release(0);
+        cache.assert_sound();
+        assert_eq!((cache.free(), cache.exclusive(1), cache.held(1)), (7, 3, 3));
+    }
+
+    #[test]
+    fn freed_blocks_are_reused_unhashed_first_then_oldest_and_tail_first() {
+        let mut cache = cache(6);
+        admit(&mut cache, 0, &[1, 2], 25, 25);
+        admit(&mut cache, 1, &[3, 4], 25, 25);
+        cache.release(0);
+        cache.release(1);
+        cache.assert_sound();
+        // Two unhashed blocks go first, then 0's second block; its first is still there.
+        admit(&mut cache, 2, &[], 30, 30);
+        cache.register(3, [1, 2].into());
+        assert_eq!(cache.prefix_hit(3, 25), hit(1, 0));
+        cache.register(3, [3, 4].into());
+        assert_eq!(cache.prefix_hit(3, 25), hit(2, 0));
+    }
+
+    #[test]
+    fn a_hit_takes_free_blocks_out_of_the_queue() {
+        let mut cache = cache(4);
+        admit(&mut cache, 0, &[1, 2], 25, 25);
+        cache.release(0);
+        assert_eq!(admit(&mut cache, 1, &[1, 2], 25, 5), hit(2, 0));
+        assert_eq!(cache.free(), 1);
+        admit(&mut cache, 2, &[], 10, 10);
+        assert_eq!(cache.prefix_hit(1, 25), hit(2, 2), "a held block is not evicted");
+    }
+
+    #[test]
+    fn blocks_with_one_hash_stand_in_for_each_other() {
+        let mut cache = cache(5);
+        // Both compute the block: a prompt of exactly two blocks finds only its first.
+        admit(&mut cache, 0, &[1, 2], 20, 20);
+        assert_eq!(admit(&mut cache, 1, &[1, 2], 20, 10), hit(1, 1));
+        cache.release(0);
+        cache.register(2, [1, 2].into());
+        assert_eq!(cache.prefix_hit(2, 25), hit(2, 1), "the first copy is found, and it is free");
+        admit(&mut cache, 3, &[], 30, 30);
+        assert_eq!(cache.prefix_hit(2, 25), hit(2, 2), "evicted, the second takes its place");
+        cache.assert_sound();
+    }
+
+    #[test]
+    fn without_prefix_caching_nothing_is_found() {
+        let mut cache = cache(10);
+        cache.config.enable_prefix_caching = false;
+        admit(&mut cache, 0, &[1, 2], 25, 25);
+        cache.register(1, [1, 2].into());
+        assert_eq!(cache.prefix_hit(1, 25), PrefixHit::default());
+        assert!(cache.by_hash.is_empty());
+    }
+}

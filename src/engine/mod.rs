@@ -14,6 +14,9 @@ mod request;
 mod state;
 mod vllm;
 
+#[cfg(test)]
+mod tests;
+
 pub use batch::{Batch, Member, Origin};
 pub use batch_time::{ATTOSECONDS_PER_S, ATTOSECONDS_PER_US, BatchTime, BatchWork, attoseconds, seconds};
 pub use block_cache::BlockCache;

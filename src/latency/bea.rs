@@ -117,3 +117,74 @@ fn fill(estimate: &mut Estimate, replayed: &Replayed, overhead: &Overhead, horiz
         estimate.e2e_s = Some(overhead.ingress_s + seconds(replayed.end) + overhead.egress_s);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::tests::{basis, load, spec, view};
+
+    fn bea() -> Bea {
+        Bea::new(&EstimatorSetup::default())
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-12
+    }
+
+    #[test]
+    fn ingress_goes_to_the_wait_and_egress_to_the_prefill() {
+        // Two residents' batches of 10 ms are under way: the query comes in 4 ms into the second.
+        let view = view(spec(), Some(basis()));
+        let now = basis().snapshot.captured_unix_us.after_s(0.012);
+        let estimate = bea().estimate(load(100), &view, now, Horizon::FirstToken);
+        let ttft = estimate.ttft.unwrap();
+        assert!(close(ttft.wait_s, 0.002 + 0.006), "{ttft:?}");
+        assert!(close(ttft.prefill_s, 0.010 + 0.003), "{ttft:?}");
+        assert_eq!(estimate.source, EstimateSource::Bea);
+        assert_eq!((estimate.e2e_s, estimate.tpot_s, estimate.age_s), (None, None, Some(0.012)));
+    }
+
+    #[test]
+    fn horizons_past_the_first_token_run_on() {
+        let view = view(spec(), Some(basis()));
+        let now = basis().snapshot.captured_unix_us.after_s(0.008);
+        let estimate = bea().estimate(load(100), &view, now, Horizon::Completion);
+        let (tpot_s, e2e_s) = (estimate.tpot_s.unwrap(), estimate.e2e_s.unwrap());
+        // Five tokens: one by prefill at 20 ms from arrival, four decodes of 10 ms.
+        assert!(close(tpot_s, 0.010), "{tpot_s}");
+        assert!(close(e2e_s, estimate.ttft_s() + 4.0 * 0.010), "{e2e_s}");
+        let partial = bea().estimate(load(100), &view, now, Horizon::Tokens(3));
+        assert_eq!((partial.tpot_s, partial.e2e_s), (Some(tpot_s), None));
+    }
+
+    #[test]
+    fn a_replay_that_cannot_answer_says_why() {
+        let mut setup = EstimatorSetup::default();
+        setup.config.step_limit = 2;
+        let mut crowded = basis();
+        let snapshot = std::sync::Arc::make_mut(&mut crowded.snapshot);
+        snapshot.engine.max_num_seqs = 2;
+        let now = snapshot.captured_unix_us;
+        let limited =
+            Bea::new(&setup).estimate(load(100), &view(spec(), Some(crowded)), now, Horizon::FirstToken);
+        assert_eq!(limited.ttft, Err(NoEstimate::Limit));
+        let view = view(spec(), Some(basis()));
+        let too_long = bea().estimate(load(40_000), &view, now, Horizon::FirstToken);
+        assert_eq!(too_long.ttft, Err(NoEstimate::Unschedulable));
+        let broken = bea().estimate(load(0), &view, now, Horizon::FirstToken);
+        assert_eq!(broken.ttft, Err(NoEstimate::InvalidState));
+    }
+
+    #[test]
+    fn views_without_state_or_coefficients_go_to_coarser_estimators() {
+        let uncalibrated = || crate::domain::InstanceSpec { batch_time: None, ..spec() };
+        let now = basis().snapshot.captured_unix_us;
+        let source = |view| bea().estimate(load(100), &view, now, Horizon::FirstToken).source;
+        assert_eq!(source(view(uncalibrated(), Some(basis()))), EstimateSource::PrefillThroughput);
+        assert_eq!(source(view(spec(), None)), EstimateSource::PrefillThroughput);
+        let unknown = crate::domain::InstanceSpec { effective_prefill_tokens_per_s: None, ..uncalibrated() };
+        assert_eq!(source(view(unknown, Some(basis()))), EstimateSource::Guess);
+        let ledger = Basis { source: BasisSource::Ledger, ..basis() };
+        assert_eq!(source(view(spec(), Some(ledger))), EstimateSource::BeaLedger);
+    }
+}

@@ -70,3 +70,32 @@ impl Estimator for Guess {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::tests::{load, spec, view};
+
+    fn guess(parameters_b: &[f64], requests: u32, prefill_tokens: u64) -> Estimate {
+        let guess =
+            Guess::new(&EstimatorSetup { parameters_b: parameters_b.into(), ..EstimatorSetup::default() });
+        let mut view = view(spec(), None);
+        (view.load.requests, view.load.uncached_prefill_tokens) = (requests, prefill_tokens);
+        guess.estimate(load(1_000), &view, Timestamp::default(), Horizon::FirstToken)
+    }
+
+    #[test]
+    fn it_grows_with_size_and_load_and_is_labelled() {
+        let idle = guess(&[8.2], 0, 0);
+        assert!(idle.ttft_s() > 0.03 && idle.ttft_s() < 0.06, "1,000 tokens on 8.2 billion: {idle:?}");
+        assert!(guess(&[32.0], 0, 0).ttft_s() > 2.0 * idle.ttft_s());
+        assert!(guess(&[8.2], 3, 5_000).ttft_s() > idle.ttft_s() + 0.1);
+        assert_eq!((idle.source, idle.spread_s), (EstimateSource::Guess, Some(idle.ttft_s())));
+    }
+
+    #[test]
+    fn an_unknown_size_is_taken_as_eight_billion() {
+        assert_eq!(guess(&[], 0, 0), guess(&[8.0], 0, 0));
+        assert_eq!(guess(&[0.0], 0, 0), guess(&[8.0], 0, 0));
+    }
+}

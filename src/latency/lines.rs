@@ -167,8 +167,8 @@ impl LineError {
 ///
 /// # Errors
 /// The line is not valid JSON of the expected form, or its state breaks a rule of the replay.
-pub fn answer(line: &str, options: LineOptions) -> Result<Answer, LineError> {
-    let mut json = serde_json::Deserializer::from_str(line);
+pub fn answer(line: &[u8], options: LineOptions) -> Result<Answer, LineError> {
+    let mut json = serde_json::Deserializer::from_slice(line);
     let parsed: Result<InputLine, _> = serde_path_to_error::deserialize(&mut json);
     let input = parsed
         .map_err(|error| LineError::Parse { path: error.path().to_string(), source: error.into_inner() })?;

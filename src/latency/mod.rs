@@ -10,6 +10,9 @@ pub mod lines;
 pub mod prefill_throughput;
 pub mod replay;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 
 use schemars::JsonSchema;

@@ -74,3 +74,67 @@ pub fn pending_prefill_tokens(basis: &Basis) -> u64 {
     let tokens = running.chain(waiting).chain(dispatched).map(u64::from).sum::<u64>();
     tokens + snapshot.waiting_beyond.prefill_tokens
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::tests::{basis, load, spec, view};
+
+    #[test]
+    fn residents_count_what_they_still_prefill() {
+        let mut basis = basis();
+        let dispatched = |id: &str, prompt_tokens, cached_tokens| crate::domain::Dispatched {
+            id: id.to_owned(),
+            at_unix_us: basis.snapshot.captured_unix_us,
+            prompt_tokens,
+            cached_tokens,
+            cached_blocks_in_use: 0,
+            output_tokens: 5,
+            priority: 0,
+        };
+        basis.dispatched = [dispatched("d", 100, 60), dispatched("a", 9_000, 0)].into();
+        let snapshot = std::sync::Arc::make_mut(&mut basis.snapshot);
+        // Half a prompt, and a preempted one that comes back with its output.
+        snapshot.running[0] = Resident {
+            prompt_tokens: 500,
+            computed_tokens: 200,
+            output_tokens: 0,
+            ..snapshot.running[0].clone()
+        };
+        let waiting = Resident {
+            id: String::from("w"),
+            prompt_tokens: 70,
+            output_tokens: 10,
+            cached_tokens: 32,
+            ..Resident::default()
+        };
+        snapshot.waiting.push(waiting);
+        snapshot.waiting_beyond.prefill_tokens = 1_000;
+        assert_eq!(pending_prefill_tokens(&basis), 300 + 48 + 40 + 1_000);
+    }
+
+    #[test]
+    fn wait_and_prefill_are_tokens_over_throughput() {
+        let setup = EstimatorSetup::default();
+        let estimator = PrefillThroughput::new(&setup);
+        let mut basis = basis();
+        std::sync::Arc::make_mut(&mut basis.snapshot).waiting_beyond.prefill_tokens = 500;
+        let load = QueryLoad { cached_tokens: 100, ..load(300) };
+        let now = basis.snapshot.captured_unix_us.after_s(0.5);
+        let estimate = estimator.estimate(load, &view(spec(), Some(basis)), now, Horizon::FirstToken);
+        // 10,000 tokens a second; ingress 2 ms, egress 3 ms.
+        let ttft = estimate.ttft.unwrap();
+        assert!((ttft.wait_s - 0.052).abs() < 1e-12 && (ttft.prefill_s - 0.023).abs() < 1e-12, "{ttft:?}");
+        assert_eq!(estimate.age_s, Some(0.5));
+    }
+
+    #[test]
+    fn without_a_state_the_routers_own_load_stands_in() {
+        let mut view = view(spec(), None);
+        view.load.uncached_prefill_tokens = 1_000;
+        let estimator = PrefillThroughput::new(&EstimatorSetup::default());
+        let estimate = estimator.estimate(load(100), &view, Timestamp::default(), Horizon::FirstToken);
+        assert!((estimate.ttft.unwrap().wait_s - 0.102).abs() < 1e-12);
+        assert_eq!(estimate.age_s, None);
+    }
+}
