@@ -1,7 +1,8 @@
 //! Starting and ending a simulated engine on a port.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::serve::ListenerExt as _;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
@@ -11,6 +12,9 @@ use super::{
     stepping::{Stepping, TimeScale},
 };
 use crate::{domain::Now, telemetry::clock::LiveClock};
+
+/// Longest wait for clients at the end.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// How to serve a profile.
 #[derive(Clone, Debug)]
@@ -47,10 +51,13 @@ impl Handle {
         self.addr
     }
 
-    /// Ends the engine: answers under way break off, and the port is free when this returns.
+    /// Ends the engine: answers under way break off. A client that reads no more is waited for
+    /// [`SHUTDOWN_GRACE`] at most.
     pub async fn shutdown(mut self) {
         _ = self.stop.send(true);
-        _ = (&mut self.serving).await;
+        if tokio::time::timeout(SHUTDOWN_GRACE, &mut self.serving).await.is_err() {
+            self.serving.abort();
+        }
     }
 }
 
@@ -84,6 +91,8 @@ pub async fn spawn(profile: Profile, options: Options) -> Result<Handle, SimEngi
     let (stop, stopped) = watch::channel(false);
     let handle = owner::start(stepping, identity, scale, clock, stopped.clone());
     let server = Arc::new(Server::new(profile, options.seed, handle, origin.unix_us() / 1_000_000));
+    // A token must not wait for the next one to fill its packet.
+    let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
     let serving = axum::serve(listener, router(server)).with_graceful_shutdown(until(stopped));
     let serving = tokio::spawn(async move { serving.await });
     Ok(Handle { addr, stop, serving })

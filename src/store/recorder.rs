@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{DecisionRow, Store, StoreConfig, StoreError, entry};
+use super::{DecisionRow, IfMissing, Store, StoreConfig, StoreError, entry};
 use crate::telemetry::names::{self, label};
 
 /// Rows a transaction; larger ones gain nothing measurable in SQLite.
@@ -103,8 +103,9 @@ impl Recorder {
             }
             Err(refused) => {
                 state.dropped.fetch_add(1, Ordering::Relaxed);
-                counter!(names::STORE_DROPPED.name, label::CAUSE => "full").increment(1);
                 let full = matches!(refused, mpsc::error::TrySendError::Full(_));
+                let cause = if full { "full" } else { "shutdown" };
+                counter!(names::STORE_DROPPED.name, label::CAUSE => cause).increment(1);
                 if full && !state.full.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         queue = shared.sender.max_capacity(),
@@ -174,8 +175,8 @@ impl Writer {
         loop {
             tokio::select! {
                 biased;
-                count = rows.recv_many(&mut batch, BATCH_ROWS) => if count == 0 { return },
                 () = self.state.stop.notified() => { rows.close(); continue }
+                count = rows.recv_many(&mut batch, BATCH_ROWS) => if count == 0 { return },
             }
             self.write(&mut batch, &mut rows).await;
             let waiting = rows.len();
@@ -230,7 +231,7 @@ impl Writer {
         if let Some(store) = &self.store {
             return Ok(Arc::clone(store));
         }
-        let store = super::open(&self.url).await?;
+        let store = super::open(&self.url, IfMissing::Create).await?;
         self.store = Some(Arc::clone(&store));
         Ok(store)
     }
