@@ -39,7 +39,8 @@ pub fn train(texts: impl IntoIterator<Item = String>) -> Result<String, Tokenize
     let (vocabulary, merges, _) = trainer.train_vocab().map_err(|e| error(&e))?;
     let mut entries: Vec<(String, u32)> = vocabulary.into_iter().collect();
     entries.sort_by_key(|(_, id)| *id);
-    let vocabulary: serde_json::Map<_, _> = entries.into_iter().map(|(token, id)| (token, json!(id))).collect();
+    let vocabulary: serde_json::Map<_, _> =
+        entries.into_iter().map(|(token, id)| (token, json!(id))).collect();
     let merges: Vec<_> = merges.into_iter().map(|(left, right)| json!([left, right])).collect();
     let classic = json!({
         "version": "1.0", "truncation": null, "padding": null, "added_tokens": [], "normalizer": null,
@@ -50,7 +51,10 @@ pub fn train(texts: impl IntoIterator<Item = String>) -> Result<String, Tokenize
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
             "vocab": vocabulary, "merges": merges},
     });
-    tokenizers::canonicalize_str(&classic.to_string()).map_err(|e| error(&e))
+    let canonical = tokenizers::canonicalize_str(&classic.to_string()).map_err(|e| error(&e))?;
+    // One line: the pretty form is twice as long.
+    let compact: serde_json::Value = serde_json::from_str(&canonical).map_err(|e| error(&e))?;
+    Ok(format!("{compact}\n"))
 }
 
 /// Cuts a text as the pre-tokenizer does (a word with the space before it, a run of digits, of marks, of white
