@@ -12,6 +12,7 @@ mod predict;
 mod replay;
 mod replay_engine;
 mod routing;
+mod routing_fidelity;
 mod routing_sources;
 mod simengine;
 mod simengine_fidelity;
