@@ -3,12 +3,13 @@
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
 pub mod config;
-mod decision_table;
 pub mod engine;
 pub mod estimate;
 pub mod explain;
+pub mod route;
 pub mod serve;
 pub mod store;
+mod table;
 
 use std::{
     io::{self, Write},
@@ -38,6 +39,7 @@ enum Command {
     Serve(serve::Args),
     Engine(engine::Args),
     Estimate(estimate::Args),
+    Route(route::Args),
     Explain(explain::Args),
     Config(config::Args),
     Store(store::Args),
@@ -49,6 +51,7 @@ impl Command {
             Self::Serve(args) => serve::run(args),
             Self::Engine(args) => engine::run(args),
             Self::Estimate(args) => estimate::run(args),
+            Self::Route(args) => route::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Config(args) => config::run(args),
             Self::Store(args) => store::run(args),

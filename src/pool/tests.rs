@@ -169,6 +169,7 @@ pub(super) fn request(instance: usize, id: &str) -> ReserveRequest {
         load: load(100, 50),
         max_output_tokens: None,
         streamed: true,
+        choices: 1,
     }
 }
 
@@ -196,6 +197,13 @@ fn a_pool_refuses_double_names_and_unknown_models() {
     assert!(double.unwrap_err().to_string().contains("model `m` is listed twice"));
     let unknown = Pool::new(Vec::new(), vec![spec("a")], PoolConfig::default()).unwrap_err();
     assert!(matches!(unknown, PoolError::UnknownModel { models: 0, .. }), "{unknown}");
+}
+
+#[test]
+fn an_option_of_zero_that_must_be_positive_is_named() {
+    let config = PoolConfig { assumed_max_num_seqs: 0, ..PoolConfig::default() };
+    let error = Pool::new(vec![model()], vec![spec("a")], config).unwrap_err().to_string();
+    assert!(error.contains("pool.assumed_max_num_seqs"), "{error}");
 }
 
 #[test]

@@ -11,6 +11,7 @@ mod gateway_failures;
 mod replay;
 mod replay_engine;
 mod routing;
+mod routing_fidelity;
 mod routing_sources;
 mod simengine;
 mod simengine_fidelity;

@@ -29,7 +29,9 @@ const START_US: u64 = 1_764_460_800_000_000;
 
 /// Name, parameters (billions), batch time in seconds, KV tokens (specs of the three Qwen3 models on
 /// H100), prices (USD a million, the paper's table 1) and mean score (table 2).
-const MODELS: [(&str, f64, [f64; 4], u32, [f64; 2], f64); 3] = [
+type Row = (&'static str, f64, [f64; 4], u32, [f64; 2], f64);
+
+const MODELS: [Row; 3] = [
     ("qwen3-0.6b", 0.6, [2.4e-3, 3.3e-6, 3.74e-8, 5.1e-10], 617_000, [0.044, 0.173], 0.3531),
     ("qwen3-8b", 8.2, [6.76e-3, 2.0e-5, 4.53e-8, 2.19e-9], 376_800, [0.072, 0.287], 0.7876),
     ("qwen3-32b", 32.8, [14.5e-3, 5.0e-5, 4.27e-8, 2.33e-9], 299_000, [0.287, 0.640], 0.8954),
