@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::bail;
 use clap::Parser;
 
-use super::{decision_table as table, print, runtime, store::Target};
+use super::{print, runtime, store::Target, table};
 use crate::{domain::Timestamp, store::DecisionRow};
 
 /// Shows why a logged request went where it went, and what came of it.

@@ -32,6 +32,8 @@ pub(super) struct Events {
     decoder: Option<SseDecoder>,
     /// Take the usage chunk out.
     strip_usage: bool,
+    /// The last event was taken out.
+    dropped_last: bool,
     /// Bytes of an incomplete event.
     held: BytesMut,
     /// Events seen so far.
@@ -58,6 +60,7 @@ impl Observer {
             Self::Events(Events {
                 decoder: Some(SseDecoder::default()),
                 strip_usage,
+                dropped_last: false,
                 held: BytesMut::new(),
                 seen: 0,
                 done: false,
@@ -100,11 +103,15 @@ impl Events {
             out.push_back(chunk.clone());
             return;
         };
-        // Complete events between these two are yet to be passed on.
-        let (mut from, mut upto) = (0, 0);
+        // Complete events between these two are yet to be passed on. A line end split off the last
+        // event goes its way.
+        let line_end = if self.held.is_empty() { decoder.line_end_in(chunk) } else { 0 };
+        let mut from = if self.dropped_last { line_end } else { 0 };
+        let mut upto = line_end;
         let decoded = decoder.push(chunk, |event| {
             let facts = self.note(event.data, reservation);
-            if facts.usage_only && self.strip_usage {
+            self.dropped_last = facts.usage_only && self.strip_usage;
+            if self.dropped_last {
                 if upto > from {
                     self.pass(chunk.slice(from..upto), out);
                 }

@@ -19,7 +19,7 @@ use tracing_subscriber::{
     layer::SubscriberExt,
 };
 
-use super::{LogFormat, TelemetryConfig, TelemetryError};
+use super::{LogFormat, TelemetryConfig, TelemetryError, lines::LineFields};
 
 /// Longest that one export may take.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -86,8 +86,10 @@ where
 {
     let filter = filter(config)?;
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match config.log_format {
-        LogFormat::Text => fmt::layer().with_writer(writer).with_ansi(colour).boxed(),
-        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(writer).boxed(),
+        LogFormat::Text => fmt::layer().fmt_fields(LineFields).with_writer(writer).with_ansi(colour).boxed(),
+        LogFormat::Json => {
+            fmt::layer().json().flatten_event(true).with_current_span(false).with_writer(writer).boxed()
+        }
     };
     let provider = config.otlp_endpoint.as_deref().map(provider).transpose()?;
     let traces = provider.as_ref().map(|provider| {
@@ -195,6 +197,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::telemetry::names::{attribute, span};
 
     #[derive(Clone, Debug, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -235,6 +238,26 @@ mod tests {
         );
         assert!(!text.contains("hidden"), "{text}");
         assert!(logged(&TelemetryConfig { log: "debug".into(), ..Default::default() }).contains("hidden"));
+    }
+
+    #[test]
+    fn lines_within_a_request_carry_its_id_and_no_other_attribute() {
+        let lines = Lines::default();
+        let sink = lines.clone();
+        let (dispatch, _guard) = build(&TelemetryConfig::default(), move || sink.clone(), false).unwrap();
+        tracing::dispatcher::with_default(&dispatch, || {
+            let span = tracing::info_span!(
+                span::REQUEST,
+                { attribute::REQUEST_ID } = "r1",
+                { attribute::OPERATION } = "chat",
+                { attribute::INSTANCE } = tracing::field::Empty,
+            );
+            span.record(attribute::INSTANCE, "a");
+            span.in_scope(|| tracing::warn!("an attempt failed"));
+        });
+        let line = lines.text();
+        assert!(line.contains(r#"bear.request{bear.request_id="r1"}: "#), "{line}");
+        assert!(line.ends_with("an attempt failed\n"), "{line}");
     }
 
     #[test]

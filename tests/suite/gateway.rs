@@ -11,7 +11,7 @@ const ROLE: &[u8] =
     b"data: {\"choices\":[{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n";
 const WORD: &[u8] = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"h\xC3\xA9\"}}]}\r\n\r\n";
 const PING: &[u8] = b": ping\n\n";
-const USAGE: &[u8] = b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"total_tokens\":14,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n";
+const USAGE: &[u8] = b"data: {\"choices\":[],\"usage\":{\"prompt_tokens\":11,\"total_tokens\":14,\"completion_tokens\":3,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\r\n\r\n";
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
 fn header<'a>(response: &'a reqwest::Response, name: &str) -> &'a str {

@@ -143,7 +143,12 @@ impl TestApp {
     pub(crate) async fn rows(&self) -> Vec<DecisionRow> {
         self.recorder.shutdown(std::time::Duration::from_secs(20)).await;
         let url = format!("sqlite://{}/bear.db", self.folder.path().display());
-        let mut rows = bear::store::open(&url).await.unwrap().recent(10_000).await.unwrap();
+        let mut rows = bear::store::open(&url, bear::store::IfMissing::Fail)
+            .await
+            .unwrap()
+            .recent(10_000)
+            .await
+            .unwrap();
         rows.reverse();
         rows
     }
