@@ -3,12 +3,16 @@
 
 mod max_score;
 mod pipeline;
+mod prefix_gate;
+mod registry;
 mod token_load;
 
 use rand::RngCore;
 
 pub use max_score::MaxScore;
-pub use pipeline::{AffinityConfig, Pipeline};
+pub use pipeline::{AffinityConfig, AffinityError, Pipeline};
+pub use prefix_gate::PrefixGate;
+pub use registry::{Entry, FILTERS, PICKERS, SCORERS};
 pub use token_load::TokenLoad;
 
 use crate::domain::{InstanceView, Query, QueryLoad};
@@ -61,30 +65,6 @@ pub struct Ranked {
     /// Its weight within the tier, positive.
     pub weight: f64,
 }
-
-/// One line of a registry: a name, what it does, and how to make it.
-pub struct Entry<T: ?Sized> {
-    /// The registered name.
-    pub name: &'static str,
-    /// What it does, in one line.
-    pub summary: &'static str,
-    /// Makes one with its defaults.
-    pub build: fn() -> Box<T>,
-}
-
-/// Every scorer, by name.
-pub const SCORERS: &[Entry<dyn Scorer>] = &[Entry {
-    name: "token-load",
-    summary: "uncached prompt tokens in flight, the query's own included",
-    build: || Box::new(TokenLoad::default()),
-}];
-
-/// Every picker, by name.
-pub const PICKERS: &[Entry<dyn Picker>] = &[Entry {
-    name: "max-score",
-    summary: "highest score first, ties in uniformly random order",
-    build: || Box::new(MaxScore),
-}];
 
 #[cfg(test)]
 mod tests;

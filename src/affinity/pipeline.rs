@@ -4,13 +4,62 @@ use rand::RngCore;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{Filter, MaxScore, Picker, Ranked, Scorer, Site, TokenLoad};
+use super::{Filter, MaxScore, Picker, PrefixGate, Ranked, Scorer, Site, TokenLoad};
 use crate::domain::Query;
 
 /// The `affinity` section of the configuration.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct AffinityConfig {}
+pub struct AffinityConfig {
+    /// Share of the prompt that a prefix cache must hold for its instance to be kept to, in [0,1]; 0: never.
+    pub threshold: f64,
+    /// Extra wait that keeping to it may cost, milliseconds, at most the TTFT target; 0: any.
+    pub max_ttft_penalty_ms: f64,
+    /// Share of requests that ignore it, to learn. Only 0 is supported.
+    pub exploration: f64,
+}
+
+impl Default for AffinityConfig {
+    fn default() -> Self {
+        Self { threshold: 0.8, max_ttft_penalty_ms: 18_000.0, exploration: 0.0 }
+    }
+}
+
+impl AffinityConfig {
+    /// Checks the values that types cannot.
+    ///
+    /// # Errors
+    /// [`AffinityError`] names the key and its value.
+    pub fn check(&self) -> Result<(), AffinityError> {
+        let Self { threshold, max_ttft_penalty_ms, exploration } = *self;
+        let wrong = |key, value, hint| Err(AffinityError::Value { key, value, hint });
+        if !(0.0..=1.0).contains(&threshold) {
+            return wrong("threshold", threshold, "it is a share, between 0 and 1");
+        }
+        if !(max_ttft_penalty_ms.is_finite() && max_ttft_penalty_ms >= 0.0) {
+            return wrong("max_ttft_penalty_ms", max_ttft_penalty_ms, "it must be 0 or more");
+        }
+        if exploration != 0.0 {
+            return wrong("exploration", exploration, "this version does not explore; leave it at 0");
+        }
+        Ok(())
+    }
+}
+
+/// A value of the `affinity` section that makes no sense.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum AffinityError {
+    /// A value is out of its range.
+    #[error("affinity.{key} is {value}; {hint}")]
+    Value {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: f64,
+        /// What it may be.
+        hint: &'static str,
+    },
+}
 
 /// A composed ranking of interchangeable instances.
 pub struct Pipeline {
@@ -30,16 +79,15 @@ impl Pipeline {
         Self { filters, scorers, picker }
     }
 
-    /// Composes the token-load pipeline: token load, highest score first.
-    #[must_use]
-    pub fn token_load() -> Self {
-        Self::new(Vec::new(), vec![(Box::new(TokenLoad::default()), 1.0)], Box::new(MaxScore))
-    }
-
-    /// Composes the pipeline the configuration asks for.
-    #[must_use]
-    pub fn from_config(_config: &AffinityConfig) -> Self {
-        Self::token_load()
+    /// Composes the token-aware pipeline: the prefix gate, then token load, then the highest score.
+    ///
+    /// # Errors
+    /// [`AffinityError`] where a value is out of its range.
+    pub fn from_config(config: &AffinityConfig) -> Result<Self, AffinityError> {
+        config.check()?;
+        let gate = PrefixGate::from(config);
+        let token_load: Box<dyn Scorer> = Box::new(TokenLoad::default());
+        Ok(Self::new(vec![Box::new(gate)], vec![(token_load, 1.0)], Box::new(MaxScore)))
     }
 
     /// Ranks all sites, best first: those the filters keep, then the rest, each part by score.

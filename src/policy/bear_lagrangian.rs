@@ -3,14 +3,14 @@
 use rand::RngCore;
 use serde::Deserialize;
 
-use super::{Candidates, Choice, RoutingPolicy, rank::known_first};
+use super::{Candidates, Choice, RoutingPolicy, rank::better_utility};
 use crate::domain::{Horizon, Query, Reason};
 
-/// The relaxed policy: argmax U − δ·TTFT; ties by least TTFT, then in order.
+/// The relaxed policy: argmax U − δ·TTFT; ties by utility, then in order.
 ///
-/// Where accuracy is unknown for all, it is an unknown constant that drops out: −λ·cost − δ·TTFT
-/// decides. Where it is known for some, those come first. At δ = 0 no latency is estimated and utility
-/// alone decides, as in the paper.
+/// An unknown part drops out as a constant: where a model has no accuracy, −λ·cost − δ·TTFT stands for
+/// it, and without a cost −δ·TTFT. The more is known, the earlier a candidate comes. At δ = 0 no latency
+/// is estimated and utility alone decides, as in the paper.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct BearLagrangian;
 
@@ -26,16 +26,19 @@ impl RoutingPolicy for BearLagrangian {
 
     fn choose(&self, query: &Query, candidates: &dyn Candidates, _rng: &mut dyn RngCore) -> Option<Choice> {
         let best = (0..candidates.len()).min_by(|&a, &b| {
-            let (known_a, loss_a) = loss(query, candidates, a);
-            let (known_b, loss_b) = loss(query, candidates, b);
-            known_b.cmp(&known_a).then_with(|| known_first(loss_a, loss_b))
+            let (unknown_a, loss_a) = loss(query, candidates, a);
+            let (unknown_b, loss_b) = loss(query, candidates, b);
+            unknown_a
+                .cmp(&unknown_b)
+                .then_with(|| loss_a.total_cmp(&loss_b))
+                .then_with(|| better_utility(candidates, a, b))
         })?;
         Some(Choice::single(best, Reason::Lagrangian))
     }
 }
 
-/// Returns whether the utility is known, and −(U − δ·TTFT); absent where not even a cost is known.
-fn loss(query: &Query, candidates: &dyn Candidates, i: usize) -> (bool, Option<f64>) {
+/// Returns how many parts of the utility are unknown, and −(U − δ·TTFT) without them.
+fn loss(query: &Query, candidates: &dyn Candidates, i: usize) -> (u8, f64) {
     let prediction = candidates.prediction(i);
     let weights = query.tradeoff;
     let late = if weights.delta_per_s > 0.0 {
@@ -43,6 +46,9 @@ fn loss(query: &Query, candidates: &dyn Candidates, i: usize) -> (bool, Option<f
     } else {
         0.0
     };
-    let value = prediction.utility.or_else(|| prediction.cost_usd.map(|cost| -weights.lambda_per_usd * cost));
-    (prediction.utility.is_some(), value.map(|value| late - value))
+    match (prediction.utility, prediction.cost_usd) {
+        (Some(utility), _) => (0, late - utility),
+        (None, Some(cost_usd)) => (1, late + weights.lambda_per_usd * cost_usd),
+        (None, None) => (2, late),
+    }
 }

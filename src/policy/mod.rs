@@ -15,7 +15,7 @@ mod tests;
 
 use rand::RngCore;
 
-pub use bear::Bear;
+pub use self::bear::Bear;
 pub use bear_lagrangian::BearLagrangian;
 pub use latency_agnostic::LatencyAgnostic;
 pub use rank::{feasible, pinned};

@@ -65,7 +65,7 @@ pub(super) fn better_utility(candidates: &dyn Candidates, a: usize, b: usize) ->
 }
 
 /// Orders by rising value with unknown ones last.
-pub(super) fn known_first(a: Option<f64>, b: Option<f64>) -> Ordering {
+fn known_first(a: Option<f64>, b: Option<f64>) -> Ordering {
     match (a, b) {
         (Some(a), Some(b)) => a.total_cmp(&b),
         (Some(_), None) => Ordering::Less,

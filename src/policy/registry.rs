@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
-    Bear, BearLagrangian, LatencyAgnostic, RoundRobin, RoutingPolicy, ShortestQueue, bear, bear_lagrangian,
+    Bear, BearLagrangian, LatencyAgnostic, RoundRobin, RoutingPolicy, ShortestQueue, bear_lagrangian,
     latency_agnostic, round_robin, shortest_queue,
 };
 
@@ -27,7 +27,7 @@ pub const POLICIES: &[PolicyEntry] = &[
     PolicyEntry {
         name: "bear",
         summary: "highest utility among instances predicted to meet the TTFT target (eq. 5)",
-        build: |options| parse::<bear::Options>("bear", options).map(|_| Box::new(Bear) as _),
+        build: |options| parse::<super::bear::Options>("bear", options).map(|_| Box::new(Bear) as _),
     },
     PolicyEntry {
         name: "bear-lagrangian",

@@ -3,6 +3,8 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::PoolError;
+
 /// How the pool judges snapshots, rebuilds state and opens breakers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -40,6 +42,25 @@ impl Default for PoolConfig {
             assumed_output_tokens: 256,
             breaker_failures: 5,
             breaker_cooldown_ms: 5000,
+        }
+    }
+}
+
+impl PoolConfig {
+    /// Checks the values that types cannot.
+    ///
+    /// # Errors
+    /// [`PoolError::Config`] names the key.
+    pub fn check(&self) -> Result<(), PoolError> {
+        let positive = [
+            ("stale_after_ms", self.stale_after_ms),
+            ("assumed_max_num_batched_tokens", u64::from(self.assumed_max_num_batched_tokens)),
+            ("assumed_max_num_seqs", u64::from(self.assumed_max_num_seqs)),
+            ("assumed_output_tokens", u64::from(self.assumed_output_tokens)),
+        ];
+        match positive.into_iter().find(|(_, value)| *value == 0) {
+            Some((key, _)) => Err(PoolError::Config { key }),
+            None => Ok(()),
         }
     }
 }

@@ -37,18 +37,21 @@ pub struct ReserveRequest {
     pub max_output_tokens: Option<u32>,
     /// Whether the answer is streamed; only then a TTFT can be observed.
     pub streamed: bool,
+    /// The answers asked for (`n`).
+    pub choices: u32,
 }
 
 impl Pool {
     /// Makes a pool without any live state.
     ///
     /// # Errors
-    /// [`PoolError::UnknownModel`], [`PoolError::Duplicate`].
+    /// [`PoolError::UnknownModel`], [`PoolError::Duplicate`], [`PoolError::Config`].
     pub fn new(
         models: Vec<ModelSpec>,
         instances: Vec<InstanceSpec>,
         config: PoolConfig,
     ) -> Result<Self, PoolError> {
+        config.check()?;
         no_duplicates("model", models.iter().map(|model| model.id.as_str()))?;
         no_duplicates("instance", instances.iter().map(|instance| instance.id.as_str()))?;
         for instance in &instances {
@@ -118,6 +121,14 @@ impl Pool {
             load: slot.load(),
             usable: slot.health.usable(now),
         }
+    }
+
+    /// Returns whether instance `i` may be chosen now; the reason why not otherwise.
+    ///
+    /// # Errors
+    /// The reason, as the decision table shows it.
+    pub fn usable(&self, i: usize, now: Timestamp) -> Result<(), &'static str> {
+        self.slots.get(i).map_or(Err("no such instance"), |slot| slot.health.usable(now))
     }
 
     /// Takes a snapshot of instance `i` from its source; one older than the last is let pass unused.

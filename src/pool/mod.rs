@@ -13,6 +13,7 @@ mod rebuild;
 mod remaining;
 mod reservation;
 mod slot;
+mod steps;
 #[cfg(test)]
 mod tests;
 
@@ -54,6 +55,12 @@ pub struct SourceStatus {
 /// What the pool refuses.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum PoolError {
+    /// An option that must be positive is 0.
+    #[error("pool.{key} is 0; it must be at least 1")]
+    Config {
+        /// The key.
+        key: &'static str,
+    },
     /// An instance names a model that the pool has not.
     #[error("instance `{instance}` names model number {model}, but the pool has {models}")]
     UnknownModel {

@@ -16,6 +16,7 @@ pub struct Reservation {
     instance: usize,
     arrived: Timestamp,
     streamed: bool,
+    choices: u32,
     now: Arc<dyn Now>,
     sink: Arc<dyn SettleSink>,
     first_token_at: Option<Timestamp>,
@@ -44,6 +45,7 @@ impl Reservation {
             instance: request.instance,
             arrived: request.arrived,
             streamed: request.streamed,
+            choices: request.choices.max(1),
             now,
             sink,
             first_token_at: None,
@@ -75,9 +77,11 @@ impl Reservation {
         }
     }
 
-    /// Counts `n` more output tokens seen in the stream.
+    /// Counts `n` more output tokens seen in the stream, the first included.
     pub fn tokens(&mut self, n: u32) {
-        self.entry.add_tokens(n);
+        if let Ok(slot) = self.pool.slot(self.instance) {
+            slot.tokens(&self.entry, n, self.now.now());
+        }
     }
 
     /// Takes the engine's own usage; it goes before what the stream showed.
@@ -128,12 +132,13 @@ impl Drop for Reservation {
         let ending = self.ending.unwrap_or(Ending::Cancelled);
         let ended = self.now.now();
         let outcome = self.outcome(ended, ending);
+        let each_tokens = outcome.output_tokens.map(|tokens| tokens / self.choices);
         if let Ok(slot) = self.pool.slot(self.instance) {
-            slot.leave(&self.entry, ended, outcome.output_tokens.unwrap_or(0));
+            slot.leave(&self.entry, ended, each_tokens.unwrap_or(0));
         }
-        if let (Ending::Complete, Some(output)) = (ending, outcome.output_tokens) {
+        if let (Ending::Complete, Some(tokens)) = (ending, each_tokens) {
             let model = self.pool.spec(self.instance).model;
-            self.pool.observe_length(model, self.entry.load.prompt_tokens, output);
+            self.pool.observe_length(model, self.entry.load.prompt_tokens, tokens);
         }
         self.sink.settled(&outcome);
     }

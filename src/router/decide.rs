@@ -15,7 +15,10 @@ use super::{
 };
 use crate::{
     affinity::Pipeline,
-    domain::{Decision, Horizon, ModelIndex, Named, Now, Outcome, Placement, Query, Reason, Timestamp},
+    domain::{
+        Candidate, Decision, Horizon, Ineligible, ModelIndex, Named, Now, Outcome, Placement, Query, Reason,
+        Timestamp,
+    },
     latency::Estimator,
     policy::{self, Candidates, Choice, RoutingPolicy},
     pool::{Pool, Reservation, ReserveRequest, SettleSink},
@@ -72,17 +75,19 @@ impl Router {
     ) -> Result<Routed, RouteError> {
         let query = &described.query;
         let at = now.now();
-        let rows = self.rows(described, attempt.exclude, at, observer);
+        let unfit = staged(observer, Stage::Eligible, || self.unfit(query));
+        let models = staged(observer, Stage::Predict, || self.predict(described));
+        let rows =
+            staged(observer, Stage::Observe, || self.observe(query, (&unfit, &models), attempt.exclude, at));
         let eligible = self.eligible(query, &rows, at, observer)?;
-        let choice = staged(observer, Stage::Decide, || self.choose(query, &eligible, rng));
-        let choice = choice.ok_or_else(|| none_usable(&self.pool, query, &rows))?;
+        let choice = staged(observer, Stage::Decide, || self.decide(query, &eligible, rng))?;
         // The chosen instance's TTFT is shown even where the policy did not ask for it.
         eligible.estimate(choice.instance, Horizon::FirstToken);
-        let instance = eligible.positions[choice.instance];
-        let mut decision = self.decision(query, &rows, &eligible.positions, &choice);
+        let mut decision = self.table(&eligible, &choice);
         if attempt.retry {
             decision.reason = Reason::Retry;
         }
+        let instance = eligible.positions[choice.instance];
         let reservation =
             staged(observer, Stage::Reserve, || self.reserve(query, &rows[instance], instance, attempt, now));
         Ok(Routed { decision, instance, reservation })
@@ -99,55 +104,54 @@ impl Router {
         rng: &mut dyn RngCore,
     ) -> Result<Decision, RouteError> {
         let query = &described.query;
-        let rows = self.rows(described, &[], now, &Silent);
+        let rows = self.observe(query, (&self.unfit(query), &self.predict(described)), &[], now);
         let eligible = self.eligible(query, &rows, now, &Silent)?;
-        let choice = self.choose(query, &eligible, rng);
-        let choice = choice.ok_or_else(|| none_usable(&self.pool, query, &rows))?;
+        let choice = self.decide(query, &eligible, rng)?;
         for i in 0..eligible.len() {
             eligible.estimate(i, Horizon::FirstToken);
         }
-        Ok(self.decision(query, &rows, &eligible.positions, &choice))
+        Ok(self.table(&eligible, &choice))
     }
 
-    /// Eligible, predict and observe: one row an instance, in pool order.
-    fn rows(
+    /// Returns why each model may not serve the query, by what the model is.
+    fn unfit(&self, query: &Query) -> Vec<Option<Ineligible>> {
+        let models = self.pool.models().iter().enumerate();
+        models
+            .map(|(m, model)| {
+                let prompt = predictions::prompt_count(query, ModelIndex(m));
+                eligible::by_model(query, ModelIndex(m), model, prompt.tokens)
+            })
+            .collect()
+    }
+
+    /// Returns what each model will make of the query.
+    fn predict(&self, described: &Described) -> Vec<ModelView> {
+        predictions::predict(&self.pool, &self.predictor.load(), described)
+    }
+
+    /// Views every instance and joins what is known of its model: one row an instance, in pool order.
+    fn observe(
         &self,
-        described: &Described,
+        query: &Query,
+        (unfit, models): (&[Option<Ineligible>], &[ModelView]),
         exclude: &[usize],
         now: Timestamp,
-        observer: &dyn StageObserver,
     ) -> Vec<Row> {
-        let query = &described.query;
-        let unfit: Vec<_> = staged(observer, Stage::Eligible, || {
-            let models = self.pool.models().iter().enumerate();
-            models
-                .map(|(m, model)| {
-                    let index = ModelIndex(m);
-                    let prompt = predictions::prompt_count(query, index);
-                    eligible::by_model(query, index, model, prompt.tokens)
-                })
-                .collect()
-        });
-        let models: Vec<ModelView> = staged(observer, Stage::Predict, || {
-            predictions::predict(&self.pool, &self.predictor.load(), described)
-        });
-        staged(observer, Stage::Observe, || {
-            (0..self.pool.len())
-                .map(|i| {
-                    let view = self.pool.view(i, now);
-                    let m = view.spec.model.0;
-                    let prediction = predictions::price(query, &models[m], &view.spec);
-                    let ineligible = unfit[m]
-                        .clone()
-                        .or_else(|| eligible::by_engine(query, &view, models[m].prompt.tokens))
-                        .or_else(|| eligible::by_bounds(query, &prediction))
-                        .or_else(|| eligible::by_state(&view, exclude.contains(&i)));
-                    Row::new(view, models[m], prediction, ineligible)
-                })
-                .collect()
-        })
+        let row = |i: usize| {
+            let view = self.pool.view(i, now);
+            let m = view.spec.model.0;
+            let prediction = predictions::price(query, &models[m], &view.spec);
+            let ineligible = unfit[m]
+                .clone()
+                .or_else(|| eligible::by_engine(query, &view, models[m].prompt.tokens))
+                .or_else(|| eligible::by_bounds(query, &prediction))
+                .or_else(|| eligible::by_state(&view, exclude.contains(&i)));
+            Row::new(view, models[m], prediction, ineligible)
+        };
+        (0..self.pool.len()).map(row).collect()
     }
 
+    /// Gathers the rows that may be chosen.
     fn eligible<'a>(
         &'a self,
         query: &'a Query,
@@ -163,13 +167,21 @@ impl Router {
         Ok(Eligible { query, rows, positions, estimator, affinity, now, observer })
     }
 
-    fn choose(&self, query: &Query, eligible: &Eligible<'_>, rng: &mut dyn RngCore) -> Option<Choice> {
-        match query.named {
+    /// Lets the policy choose; a request that names a model goes to its replicas instead.
+    fn decide(
+        &self,
+        query: &Query,
+        eligible: &Eligible<'_>,
+        rng: &mut dyn RngCore,
+    ) -> Result<Choice, RouteError> {
+        let choice = match query.named {
             Named::Model(_) => policy::pinned(query, eligible, rng),
             Named::Virtual => self.policy.choose(query, eligible, rng),
-        }
+        };
+        choice.ok_or_else(|| none_usable(&self.pool, query, eligible.rows))
     }
 
+    /// Enters the choice into its instance's ledger and tells the policy.
     fn reserve(
         &self,
         query: &Query,
@@ -185,6 +197,7 @@ impl Router {
             load: row.model.load,
             max_output_tokens: query.max_output_tokens,
             streamed: query.streamed,
+            choices: query.choices,
         };
         let sink = Observed { policy: Arc::clone(&self.policy), next: attempt.sink };
         let reservation = self.pool.reserve(request, Arc::clone(now), Arc::new(sink));
@@ -192,12 +205,14 @@ impl Router {
         reservation
     }
 
-    fn decision(&self, query: &Query, rows: &[Row], positions: &[usize], choice: &Choice) -> Decision {
-        let mut candidates = candidates(&self.pool, query, rows);
+    /// Writes the decision as a table.
+    fn table(&self, eligible: &Eligible<'_>, choice: &Choice) -> Decision {
+        let query = eligible.query;
+        let mut candidates = candidates(&self.pool, query, eligible.rows);
         for &i in &choice.interchangeable {
-            candidates[positions[i]].interchangeable = true;
+            candidates[eligible.positions[i]].interchangeable = true;
         }
-        candidates[positions[choice.instance]].chosen = true;
+        candidates[eligible.positions[choice.instance]].chosen = true;
         Decision {
             request_id: query.id.clone(),
             policy: self.policy.name().to_owned(),
@@ -224,15 +239,14 @@ impl SettleSink for Observed {
     }
 }
 
-fn candidates(pool: &Pool, query: &Query, rows: &[Row]) -> Vec<crate::domain::Candidate> {
+fn candidates(pool: &Pool, query: &Query, rows: &[Row]) -> Vec<Candidate> {
     rows.iter().map(|row| row.candidate(query, &pool.models()[row.view.spec.model.0])).collect()
 }
 
 /// Tells a pool that could serve the query if it were up from one that never could.
 fn none_usable(pool: &Pool, query: &Query, rows: &[Row]) -> RouteError {
-    use crate::domain::Ineligible::Unusable;
     let rows_shown = candidates(pool, query, rows);
-    if rows.iter().any(|row| matches!(row.ineligible, None | Some(Unusable { .. }))) {
+    if rows.iter().any(|row| matches!(row.ineligible, None | Some(Ineligible::Unusable { .. }))) {
         RouteError::NoneUsable(rows_shown)
     } else {
         RouteError::NoneEligible(rows_shown)

@@ -10,6 +10,8 @@ mod eligible;
 mod predictions;
 mod stage;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ pub enum Stage {
     Predict,
     /// One view an instance.
     Observe,
-    /// TTFT of one instance; entered once an instance asked about, inside `Decide`.
+    /// TTFT of one instance: inside `Decide` for each one asked about, after it for a pick that was not.
     Estimate,
     /// The policy's choice.
     Decide,

@@ -4,10 +4,10 @@
 use std::{future::Future, pin::Pin, time::Duration};
 
 use reqwest::Client;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Delivery, SnapshotConfig, Source, SourceError};
-use crate::domain::Snapshot;
+use crate::wire;
 
 /// The longest pause between two tries while the address fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -15,17 +15,21 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 /// The longest a poll may take.
 const POLL_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// The largest document read: thousands of residents are well under a mebibyte.
+const MAX_BYTES: usize = 16 << 20;
+
 /// A polled address.
 pub struct Http {
     client: Client,
     address: String,
     period: Duration,
-    ticks: tokio::time::Interval,
+    /// Made at the first poll, since it needs the runtime.
+    ticks: Option<Interval>,
     failures: u32,
 }
 
 impl Http {
-    /// Makes the source. Must be called inside a Tokio runtime.
+    /// Makes the source; nothing is sent before the first poll.
     ///
     /// # Errors
     /// [`SourceError::Config`] where the address is missing or no HTTP URL, or the period is 0.
@@ -47,22 +51,26 @@ impl Http {
             .build()
             .map_err(|source| SourceError::Request { address: address.clone(), source })?;
         let period = Duration::from_millis(config.period_ms);
-        let mut ticks = interval(period);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        Ok(Self { client, address, period, ticks, failures: 0 })
+        Ok(Self { client, address, period, ticks: None, failures: 0 })
     }
 
     async fn poll(&self) -> Delivery {
         let failed = |source| SourceError::Request { address: self.address.clone(), source };
-        let answer = self.client.get(&self.address).send().await.map_err(failed)?;
+        let mut answer = self.client.get(&self.address).send().await.map_err(failed)?;
         if !answer.status().is_success() {
             return Err(SourceError::Status {
                 address: self.address.clone(),
                 status: answer.status().as_u16(),
             });
         }
-        let body = answer.bytes().await.map_err(failed)?;
-        serde_json::from_slice::<Snapshot>(&body)
+        let mut body = Vec::new();
+        while let Some(chunk) = answer.chunk().await.map_err(failed)? {
+            body.extend_from_slice(&chunk);
+            if body.len() > MAX_BYTES {
+                return Err(SourceError::TooLarge { address: self.address.clone(), max_bytes: MAX_BYTES });
+            }
+        }
+        wire::snapshot::decode(&body)
             .map_err(|source| SourceError::Invalid { address: self.address.clone(), source })
     }
 
@@ -76,16 +84,55 @@ impl Http {
 impl Source for Http {
     fn next(&mut self) -> Pin<Box<dyn Future<Output = Delivery> + Send + '_>> {
         Box::pin(async move {
-            self.ticks.tick().await;
+            let period = self.period;
+            let ticks = self.ticks.get_or_insert_with(|| {
+                let mut ticks = interval(period);
+                ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+                ticks
+            });
+            ticks.tick().await;
             let delivery = self.poll().await;
-            match delivery {
-                Ok(_) => self.failures = 0,
-                Err(_) => {
-                    self.failures = self.failures.saturating_add(1);
-                    self.ticks.reset_after(self.pause());
+            self.failures = if delivery.is_ok() { 0 } else { self.failures.saturating_add(1) };
+            if self.failures > 0 {
+                let pause = self.pause();
+                if let Some(ticks) = &mut self.ticks {
+                    ticks.reset_after(pause);
                 }
             }
             delivery
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn http(address: Option<&str>, period_ms: u64) -> Result<Http, String> {
+        let config =
+            SnapshotConfig { source: String::from("http"), address: address.map(str::to_owned), period_ms };
+        Http::new(&config).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_section_that_cannot_work_says_what_to_change() {
+        let error = |address, period_ms| http(address, period_ms).err().unwrap();
+        assert!(error(None, 20).contains("needs an `address`"));
+        assert!(error(Some("not a url"), 20).contains("`not a url`"));
+        assert!(error(Some("https://engine/snapshot"), 20).contains("http://"));
+        assert!(error(Some("http://127.0.0.1:1/s"), 0).contains("period_ms"));
+    }
+
+    #[test]
+    fn the_pause_doubles_with_each_failure_up_to_its_limit() {
+        let mut http = http(Some("http://127.0.0.1:1/s"), 20).unwrap();
+        let mut pauses_ms = Vec::new();
+        for failures in [1, 2, 3, 6, 7, 1000] {
+            http.failures = failures;
+            pauses_ms.push(http.pause().as_millis());
+        }
+        assert_eq!(pauses_ms, [40, 80, 160, 1280, 2000, 2000]);
+        http.period = Duration::from_secs(5);
+        assert_eq!(http.pause(), Duration::from_secs(5), "never shorter than the period");
     }
 }

@@ -12,7 +12,7 @@ pub use http::Http;
 pub use registry::{SOURCES, SnapshotConfig, SourceEntry};
 pub use run::spawn;
 
-use crate::domain::Snapshot;
+use crate::{domain::Snapshot, wire};
 
 /// What a source's future yields.
 pub type Delivery = Result<Snapshot, SourceError>;
@@ -58,12 +58,20 @@ pub enum SourceError {
         /// The status.
         status: u16,
     },
+    /// The answer is too large for a snapshot.
+    #[error("GET {address} answered more than {max_bytes} bytes")]
+    TooLarge {
+        /// The address.
+        address: String,
+        /// The most that is read.
+        max_bytes: usize,
+    },
     /// The document is not a snapshot.
     #[error("GET {address} gave no valid snapshot: {source}")]
     Invalid {
         /// The address.
         address: String,
         /// What is wrong, with its place.
-        source: serde_json::Error,
+        source: wire::snapshot::SnapshotError,
     },
 }

@@ -64,3 +64,20 @@ impl SnapshotConfig {
         (entry.build)(self)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_source_is_an_error_that_lists_the_known() {
+        let config = SnapshotConfig { source: String::from("htpp"), ..SnapshotConfig::default() };
+        let error = config.build().err().unwrap().to_string();
+        assert!(error.contains("`htpp`") && error.contains("http, ledger"), "{error}");
+    }
+
+    #[test]
+    fn the_ledger_needs_no_source() {
+        assert!(SnapshotConfig::default().build().unwrap().is_none());
+    }
+}
