@@ -110,8 +110,8 @@ fn past<'a>(known: &Known<'a>, egress: Duration) -> Past<'a> {
     }
     let ran = known.entries.iter().any(|entry| began(entry).is_some_and(|at| at <= moment));
     let before = known.step_ends.partition_point(|end| *end <= moment);
-    let step_end = known.step_ends[..before].iter().rev().take(2).last().copied();
-    let captured = step_end.filter(|_| ran).map_or(moment, |end| end.max(oldest));
+    let last_but_one = known.step_ends[..before].get(before.saturating_sub(2)).copied();
+    let captured = last_but_one.filter(|_| ran).map_or(moment, |end| end.max(oldest));
     Past { moment, captured, egress, step_ends: known.step_ends }
 }
 
