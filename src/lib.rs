@@ -6,6 +6,7 @@
 pub mod affinity;
 pub mod calibrate;
 pub mod cli;
+pub mod config;
 pub mod domain;
 pub mod engine;
 pub mod gateway;

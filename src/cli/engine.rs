@@ -48,7 +48,8 @@ pub struct Args {
     #[arg(long, value_name = "INSTANCE")]
     name: Option<String>,
     /// Whether batches take a little more or less time at random, as real ones do.
-    #[arg(long, value_name = "ON|OFF", default_value = "on", value_parser = PossibleValuesParser::new(["on", "off"]))]
+    #[arg(long, value_name = "ON|OFF", default_value = "on")]
+    #[arg(value_parser = PossibleValuesParser::new(["on", "off"]))]
     noise: String,
     /// Prints the estimator's coefficients fitted to the profile, as YAML, and ends.
     #[arg(long, hide = true)]

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 
-use super::runtime;
+use super::{print, runtime};
 use crate::{
     domain::{Now, Timestamp},
     store::{self, Cursor, DecisionRow, Order, Store, StoreConfig},
@@ -69,9 +69,14 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Opens the database.
-    pub(super) async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
+    /// Opens the database, making it where it is missing.
+    async fn create(&self) -> anyhow::Result<Arc<dyn Store>> {
         Ok(store::open(&self.url).await?)
+    }
+
+    /// Opens the database that is there.
+    pub(super) async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
+        Ok(store::open_existing(&self.url).await?)
     }
 }
 
@@ -87,9 +92,8 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         match args.action {
             Action::Migrate { target } => {
-                target.open().await?;
-                println!("{} has the present schema", target.url);
-                Ok(())
+                target.create().await?;
+                print(&format!("{} has the present schema", target.url))
             }
             Action::Export { target, out } => {
                 let store = target.open().await?;
@@ -103,7 +107,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 }
             }
             Action::Import { target, file } => {
-                let store = target.open().await?;
+                let store = target.create().await?;
                 let rows = if file.as_os_str() == "-" {
                     import(store.as_ref(), io::stdin().lock()).await?
                 } else {
@@ -111,14 +115,12 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                         File::open(&file).with_context(|| format!("cannot read {}", file.display()))?;
                     import(store.as_ref(), BufReader::new(input)).await?
                 };
-                println!("{rows} rows read into {}", target.url);
-                Ok(())
+                print(&format!("{rows} rows read into {}", target.url))
             }
             Action::Prune { target, older_than_days } => {
                 let before = days_before(LiveClock::new().now(), older_than_days)?;
                 let rows = target.open().await?.prune(before).await?;
-                println!("{rows} rows deleted from {}", target.url);
-                Ok(())
+                print(&format!("{rows} rows deleted from {}", target.url))
             }
         }
     })

@@ -184,3 +184,10 @@ fn item_id(item: &Value) -> String {
     let id = item.get("id").and_then(Value::as_str).unwrap_or_default();
     id.to_lowercase().replace(|c: char| !c.is_ascii_alphanumeric(), "_")
 }
+
+impl From<Config> for Loaded {
+    /// Takes values that were made in the program; none has a place in a file.
+    fn from(config: Config) -> Self {
+        Self { config, places: Places::default() }
+    }
+}

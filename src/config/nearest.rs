@@ -46,7 +46,9 @@ mod tests {
 
     #[test]
     fn edits_are_counted() {
-        for (a, b, edits) in [("", "abc", 3), ("kitten", "sitting", 3), ("policy", "poilcy", 1), ("A", "a", 0)] {
+        for (a, b, edits) in
+            [("", "abc", 3), ("kitten", "sitting", 3), ("policy", "poilcy", 1), ("A", "a", 0)]
+        {
             assert_eq!(distance(a, b), edits, "{a} {b}");
             assert_eq!(distance(b, a), edits, "{b} {a}");
         }

@@ -48,7 +48,10 @@ impl Places {
     pub(super) fn of_file(path: &std::path::Path, text: &str) -> Self {
         let mut places = Self::default();
         // A text that the typed parse took has a tree; an empty one has none.
-        if let Ok(tree) = serde_saphyr::from_str::<Spanned<Node>>(text) {
+        let options = serde_saphyr::options! {
+            non_finite_float_policy: serde_saphyr::NonFiniteFloatPolicy::PassThrough,
+        };
+        if let Ok(tree) = serde_saphyr::from_str_with_options::<Spanned<Node>>(text, options) {
             places.walk(path, String::new(), &tree);
         }
         places

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::waiting::{ListenConfig, TokenizerConfig, UpstreamConfig};
 use crate::{
     affinity::AffinityConfig,
     domain::{BatchTimeCoefficients, Capabilities, Overhead, Price},
+    gateway::{ListenConfig, UpstreamConfig, tokenize::TokenizerConfig},
+    latency::LatencyConfig,
     pool::PoolConfig,
     router::RouterConfig,
     snapshots::SnapshotConfig,
@@ -32,6 +33,8 @@ pub struct Config {
     pub instances: Vec<InstanceConfig>,
     /// How interchangeable instances are ranked.
     pub affinity: AffinityConfig,
+    /// How first-token times are estimated.
+    pub latency: LatencyConfig,
     /// How the state of instances is kept.
     pub pool: PoolConfig,
     /// How requests are sent to instances.

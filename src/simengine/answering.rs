@@ -16,11 +16,11 @@ use super::{
     answer::Answer,
     format::{Api, Heading},
     http::{ApiError, Server},
-    owner::{Emission, OwnerHandle, Submission},
+    owner::{Emission, Gone, OwnerHandle, Submission},
     plan::{Draw, Plan},
 };
 use crate::wire::{
-    openai::{DONE, Request, Shape, Usage},
+    openai::{DONE, ErrorBody, Request, Shape, Usage},
     sse,
 };
 
@@ -191,7 +191,7 @@ impl Drop for Running {
 async fn whole(mut running: Running, api: Api, heading: &Heading) -> Result<Response, ApiError> {
     while !running.is_finished() {
         if running.next().await.is_none() {
-            return Err(super::owner::Gone.into());
+            return Err(Gone.into());
         }
     }
     Ok(Json(api.whole(heading, &running.answers, running.usage())).into_response())
@@ -226,11 +226,8 @@ impl Streaming {
         let mut piece = Vec::with_capacity(512);
         let Some(emission) = self.running.next().await else {
             self.ended = true;
-            sse::encode(
-                "error",
-                r#"{"error":{"message":"the simulated engine is shut down","type":"ServiceUnavailableError","code":"shut_down","param":null}}"#,
-                &mut piece,
-            );
+            let gone = ErrorBody::new("ServiceUnavailableError", "shut_down", Gone.to_string());
+            sse::encode("error", &gone.to_json(), &mut piece);
             return Some(piece);
         };
         let choice = emission.choice as usize;

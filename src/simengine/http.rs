@@ -174,8 +174,8 @@ impl ApiError {
     #[must_use]
     pub(super) fn too_long(prompt_tokens: u32, max_model_len: u32) -> Self {
         let message = format!(
-            "This model's maximum context length is {max_model_len} tokens, output included, but the request has \
-             {prompt_tokens} input tokens. Shorten the input."
+            "This model's maximum context length is {max_model_len} tokens, output included, but the request \
+             has {prompt_tokens} input tokens. Shorten the input."
         );
         Self::bad_request("context_length_exceeded", message).with_param("input_tokens")
     }

@@ -18,6 +18,9 @@ use crate::{
     wire::openai::{Input, Prompt, Request},
 };
 
+/// Most answers of one request, over all its prompts: OpenAI's bound on `n`, and a guard of the memory.
+const MAX_ANSWERS: u64 = 128;
+
 /// Members of a request that only an engine reads; others are accepted and ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -93,6 +96,10 @@ impl Plan {
         if request.max_tokens == Some(0) {
             return Err(ApiError::bad_value("max_tokens", "`max_tokens` must be at least 1"));
         }
+        let prompts = prompts(request, profile);
+        if u64::from(request.n) * prompts.len() as u64 > MAX_ANSWERS {
+            return Err(ApiError::bad_value("n", "At most 128 answers, over all prompts, are given."));
+        }
         let mut rng = ChaCha8Rng::seed_from_u64(draw.seed);
         rng.set_stream(draw.number);
         let ingress_us = (profile.ingress.draw_s(&mut rng) * 1e6).round() as u64;
@@ -103,7 +110,7 @@ impl Plan {
             Some(Stop::Many(texts)) => texts,
         };
         let (mut sequences, mut prompt_tokens) = (Vec::new(), 0);
-        for prompt in prompts(request, profile) {
+        for prompt in prompts {
             let max_tokens =
                 room(&prompt, profile.engine.max_model_len)?.min(request.max_tokens.unwrap_or(u32::MAX));
             prompt_tokens += count(&prompt);
@@ -225,6 +232,8 @@ mod tests {
         assert_eq!(long.unwrap_err().param(), Some("input_tokens"));
         let empty = plan(r#"{"model":"m","prompt":""}"#, Shape::Completion, 0);
         assert_eq!(empty.unwrap_err().param(), Some("prompt"));
+        let many = plan(r#"{"model":"m","prompt":["a","b"],"n":65}"#, Shape::Completion, 0);
+        assert_eq!(many.unwrap_err().param(), Some("n"));
         let none = plan(r#"{"model":"m","prompt":"a","max_tokens":0}"#, Shape::Completion, 0);
         assert_eq!(none.unwrap_err().param(), Some("max_tokens"));
     }

@@ -1,16 +1,20 @@
 //! Starting and ending a simulated engine on a port.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{net::SocketAddr, sync::Arc, time::Duration};
 
+use axum::serve::ListenerExt as _;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
     Profile, SimEngineError,
     http::{Server, router},
-    owner::{self, Identity},
+    owner::{self, Identity, Lag},
     stepping::{Stepping, TimeScale},
 };
 use crate::{domain::Now, telemetry::clock::LiveClock};
+
+/// Longest wait for clients at the end.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
 /// How to serve a profile.
 #[derive(Clone, Debug)]
@@ -36,6 +40,7 @@ impl Default for Options {
 /// A serving engine. Dropping it ends the engine and its answers.
 pub struct Handle {
     addr: SocketAddr,
+    lag: Lag,
     stop: watch::Sender<bool>,
     serving: JoinHandle<std::io::Result<()>>,
 }
@@ -47,10 +52,20 @@ impl Handle {
         self.addr
     }
 
-    /// Ends the engine: answers under way break off, and the port is free when this returns.
+    /// Returns how late the engine lately ran, on average. Over a few milliseconds the machine is too slow
+    /// for its load, and times are longer than the profile's.
+    #[must_use]
+    pub fn lag(&self) -> Duration {
+        self.lag.mean()
+    }
+
+    /// Ends the engine: answers under way break off. A client that reads no more is waited for
+    /// [`SHUTDOWN_GRACE`] at most.
     pub async fn shutdown(mut self) {
         _ = self.stop.send(true);
-        _ = (&mut self.serving).await;
+        if tokio::time::timeout(SHUTDOWN_GRACE, &mut self.serving).await.is_err() {
+            self.serving.abort();
+        }
     }
 }
 
@@ -83,10 +98,13 @@ pub async fn spawn(profile: Profile, options: Options) -> Result<Handle, SimEngi
     };
     let (stop, stopped) = watch::channel(false);
     let handle = owner::start(stepping, identity, scale, clock, stopped.clone());
+    let lag = handle.lag();
     let server = Arc::new(Server::new(profile, options.seed, handle, origin.unix_us() / 1_000_000));
+    // A token must not wait for the next one to fill its packet.
+    let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
     let serving = axum::serve(listener, router(server)).with_graceful_shutdown(until(stopped));
     let serving = tokio::spawn(async move { serving.await });
-    Ok(Handle { addr, stop, serving })
+    Ok(Handle { addr, lag, stop, serving })
 }
 
 /// Waits until the engine is told to stop, or nobody is left to tell it.

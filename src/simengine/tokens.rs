@@ -47,8 +47,8 @@ pub fn push_text(text: &str, ids: &mut Vec<u32>) {
 fn piece_len(text: &str) -> usize {
     let mut chars = text.char_indices().peekable();
     let Some((_, first)) = chars.next() else { return 0 };
-    let word_follows = chars.peek().is_some_and(|(_, c)| c.is_alphanumeric());
-    if !first.is_alphanumeric() && !(first == ' ' && word_follows) {
+    let opens_word = first == ' ' && chars.peek().is_some_and(|(_, c)| c.is_alphanumeric());
+    if !first.is_alphanumeric() && !opens_word {
         return first.len_utf8() * text.chars().take(SIGN_RUN).take_while(|c| *c == first).count();
     }
     chars

@@ -86,8 +86,17 @@ impl Default for StoreConfig {
     }
 }
 
+/// What opening does where there is no database yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IfMissing {
+    /// Makes it.
+    Create,
+    /// Fails: a mistyped name is not to become an empty database.
+    Fail,
+}
+
 /// Opens a store by its URL.
-pub type OpenStore = fn(url: String) -> StoreFuture<'static, Arc<dyn Store>>;
+pub type OpenStore = fn(url: String, missing: IfMissing) -> StoreFuture<'static, Arc<dyn Store>>;
 
 /// One kind of database.
 #[derive(Debug)]
@@ -118,10 +127,18 @@ pub fn entry(url: &str) -> Result<&'static StoreEntry, StoreError> {
     })
 }
 
-/// Opens the store at a URL, creating it and its tables where they are missing.
+/// Opens the store at a URL, making it where it is missing, and brings its tables to the present schema.
 ///
 /// # Errors
 /// An unknown scheme, or a database that cannot be opened or migrated.
 pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    (entry(url)?.open)(url.into()).await
+    (entry(url)?.open)(url.into(), IfMissing::Create).await
+}
+
+/// Opens the store that is at a URL and brings its tables to the present schema.
+///
+/// # Errors
+/// An unknown scheme, or a database that is missing, cannot be opened or migrated.
+pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
+    (entry(url)?.open)(url.into(), IfMissing::Fail).await
 }

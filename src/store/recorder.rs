@@ -103,8 +103,9 @@ impl Recorder {
             }
             Err(refused) => {
                 state.dropped.fetch_add(1, Ordering::Relaxed);
-                counter!(names::STORE_DROPPED.name, label::CAUSE => "full").increment(1);
                 let full = matches!(refused, mpsc::error::TrySendError::Full(_));
+                let cause = if full { "full" } else { "shutdown" };
+                counter!(names::STORE_DROPPED.name, label::CAUSE => cause).increment(1);
                 if full && !state.full.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         queue = shared.sender.max_capacity(),
@@ -174,8 +175,8 @@ impl Writer {
         loop {
             tokio::select! {
                 biased;
-                count = rows.recv_many(&mut batch, BATCH_ROWS) => if count == 0 { return },
                 () = self.state.stop.notified() => { rows.close(); continue }
+                count = rows.recv_many(&mut batch, BATCH_ROWS) => if count == 0 { return },
             }
             self.write(&mut batch, &mut rows).await;
             let waiting = rows.len();

@@ -8,7 +8,7 @@ use sqlx::{
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous},
 };
 
-use super::{Cursor, DecisionRow, LoggedFeatures, Order, Store, StoreError, StoreFuture};
+use super::{Cursor, DecisionRow, IfMissing, LoggedFeatures, Order, Store, StoreError, StoreFuture};
 use crate::domain::{Decision, Ending, Outcome, Reason, Timestamp};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
@@ -41,15 +41,15 @@ struct OpenFile {
 }
 
 impl SqliteStore {
-    /// Opens or creates the file of a `sqlite:` URL and brings its tables to the present schema.
+    /// Opens the file of a `sqlite:` URL and brings its tables to the present schema.
     ///
     /// # Errors
     /// A malformed URL, a file that cannot be opened, or one written by a newer schema.
-    pub async fn open(url: &str) -> Result<Self, StoreError> {
+    pub async fn open(url: &str, missing: IfMissing) -> Result<Self, StoreError> {
         let open = |source| StoreError::Open { url: url.into(), source };
         let options = SqliteConnectOptions::from_str(url)
             .map_err(open)?
-            .create_if_missing(true)
+            .create_if_missing(missing == IfMissing::Create)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(BUSY_TIMEOUT);
@@ -149,8 +149,8 @@ impl Store for SqliteStore {
 }
 
 /// Opens a store for the registry.
-pub(super) fn open(url: String) -> StoreFuture<'static, Arc<dyn Store>> {
-    Box::pin(async move { Ok(Arc::new(SqliteStore::open(&url).await?) as Arc<dyn Store>) })
+pub(super) fn open(url: String, missing: IfMissing) -> StoreFuture<'static, Arc<dyn Store>> {
+    Box::pin(async move { Ok(Arc::new(SqliteStore::open(&url, missing).await?) as Arc<dyn Store>) })
 }
 
 fn select_from() -> QueryBuilder<Sqlite> {

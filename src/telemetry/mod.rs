@@ -4,6 +4,7 @@
 //! a metric, add its constant there and list it in [`names::METRICS`].
 
 pub mod clock;
+mod lines;
 pub mod names;
 pub mod prometheus;
 mod setup;

@@ -244,7 +244,7 @@ pub const SNAPSHOT_AGE: Metric = gauge(
 pub const SNAPSHOTS: Metric = counter(
     "bear_snapshots_total",
     Unit::Count,
-    "Snapshots by outcome: published, stale, invalid, failed.",
+    "Snapshots by outcome: accepted, ignored (not newer than the one at hand), refused (implausible).",
     &[label::INSTANCE, label::OUTCOME],
 );
 /// Ledger requests.
@@ -268,11 +268,11 @@ pub const RETRIES: Metric = counter(
     "Attempts repeated elsewhere before the first byte, by the instance that failed and why.",
     &[label::INSTANCE, label::CAUSE],
 );
-/// Breaker state.
-pub const BREAKER: Metric = gauge(
-    "bear_breaker_open",
+/// Whether an instance may be chosen.
+pub const USABLE: Metric = gauge(
+    "bear_instance_usable",
     Unit::Count,
-    "State of an instance's breaker: 0 closed, 1 half open, 2 open.",
+    "1 while an instance may be chosen, 0 while it drains or its breaker is open or probing.",
     &[label::INSTANCE],
 );
 /// Shed requests.
@@ -308,12 +308,12 @@ pub const PREDICTOR_INFO: Metric = gauge(
 
 /// Every metric, sorted by name.
 pub const METRICS: &[&Metric] = &[
-    &BREAKER,
     &COST,
     &DECISION,
     &DECISIONS,
     &E2E,
     &FEASIBLE,
+    &USABLE,
     &LEDGER_TOKENS,
     &LEDGER_REQUESTS,
     &ON_TIME_UTILITY,

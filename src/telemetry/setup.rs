@@ -19,7 +19,7 @@ use tracing_subscriber::{
     layer::SubscriberExt,
 };
 
-use super::{LogFormat, TelemetryConfig, TelemetryError};
+use super::{LogFormat, TelemetryConfig, TelemetryError, lines::LineFields};
 
 /// Longest that one export may take.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -84,14 +84,12 @@ pub fn build<W>(
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let bad_filter = |source| TelemetryError::Filter { filter: config.log.clone(), source };
-    let filter = EnvFilter::builder()
-        .with_default_directive(LevelFilter::ERROR.into())
-        .parse(&config.log)
-        .map_err(bad_filter)?;
+    let filter = filter(config)?;
     let lines: Box<dyn Layer<Registry> + Send + Sync> = match config.log_format {
-        LogFormat::Text => fmt::layer().with_writer(writer).with_ansi(colour).boxed(),
-        LogFormat::Json => fmt::layer().json().flatten_event(true).with_writer(writer).boxed(),
+        LogFormat::Text => fmt::layer().fmt_fields(LineFields).with_writer(writer).with_ansi(colour).boxed(),
+        LogFormat::Json => {
+            fmt::layer().json().flatten_event(true).with_current_span(false).with_writer(writer).boxed()
+        }
     };
     let provider = config.otlp_endpoint.as_deref().map(provider).transpose()?;
     let traces = provider.as_ref().map(|provider| {
@@ -107,11 +105,35 @@ where
     Ok((Dispatch::new(subscriber), Guard(provider)))
 }
 
+impl TelemetryConfig {
+    /// Checks the filter and the endpoint's form without setting anything up.
+    ///
+    /// # Errors
+    /// [`TelemetryError::Filter`], [`TelemetryError::Endpoint`].
+    pub fn check(&self) -> Result<(), TelemetryError> {
+        filter(self)?;
+        self.otlp_endpoint.as_deref().map_or(Ok(()), plain_http)
+    }
+}
+
+fn filter(config: &TelemetryConfig) -> Result<EnvFilter, TelemetryError> {
+    EnvFilter::builder()
+        .with_default_directive(LevelFilter::ERROR.into())
+        .parse(&config.log)
+        .map_err(|source| TelemetryError::Filter { filter: config.log.clone(), source })
+}
+
+fn plain_http(endpoint: &str) -> Result<(), TelemetryError> {
+    if endpoint.starts_with("http://") {
+        return Ok(());
+    }
+    let why = String::from("it is to start with http:// (for TLS, put a collector beside the router)");
+    Err(TelemetryError::Endpoint { endpoint: endpoint.into(), why })
+}
+
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
     let fault = |why: String| TelemetryError::Endpoint { endpoint: endpoint.into(), why };
-    if !endpoint.starts_with("http://") {
-        return Err(fault("it is to start with http:// (put a collector beside the router for TLS)".into()));
-    }
+    plain_http(endpoint)?;
     let runtime = Handle::try_current().map_err(|error| fault(error.to_string()))?;
     let base = endpoint.trim_end_matches('/');
     let address = if base.ends_with("/v1/traces") { base.to_owned() } else { format!("{base}/v1/traces") };
@@ -175,6 +197,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::telemetry::names::{attribute, span};
 
     #[derive(Clone, Debug, Default)]
     struct Lines(Arc<Mutex<Vec<u8>>>);
@@ -215,6 +238,26 @@ mod tests {
         );
         assert!(!text.contains("hidden"), "{text}");
         assert!(logged(&TelemetryConfig { log: "debug".into(), ..Default::default() }).contains("hidden"));
+    }
+
+    #[test]
+    fn lines_within_a_request_carry_its_id_and_no_other_attribute() {
+        let lines = Lines::default();
+        let sink = lines.clone();
+        let (dispatch, _guard) = build(&TelemetryConfig::default(), move || sink.clone(), false).unwrap();
+        tracing::dispatcher::with_default(&dispatch, || {
+            let span = tracing::info_span!(
+                span::REQUEST,
+                { attribute::REQUEST_ID } = "r1",
+                { attribute::OPERATION } = "chat",
+                { attribute::INSTANCE } = tracing::field::Empty,
+            );
+            span.record(attribute::INSTANCE, "a");
+            span.in_scope(|| tracing::warn!("an attempt failed"));
+        });
+        let line = lines.text();
+        assert!(line.contains(r#"bear.request{bear.request_id="r1"}: "#), "{line}");
+        assert!(line.ends_with("an attempt failed\n"), "{line}");
     }
 
     #[test]

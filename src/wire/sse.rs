@@ -68,11 +68,8 @@ impl SseDecoder {
     /// # Errors
     /// [`SseError::EventTooLarge`]; the decoder is of no use afterwards.
     pub fn push(&mut self, chunk: &[u8], mut on_event: impl FnMut(Event<'_>)) -> Result<(), SseError> {
-        let mut at = 0;
-        if self.after_cr && !chunk.is_empty() {
-            self.after_cr = false;
-            at = usize::from(chunk[0] == b'\n');
-        }
+        let mut at = self.line_end_in(chunk);
+        self.after_cr &= chunk.is_empty();
         while let Some(length) = chunk[at..].iter().position(|b| matches!(b, b'\n' | b'\r')) {
             let line_end = at + length;
             let mut next = line_end + 1;
@@ -96,6 +93,13 @@ impl SseDecoder {
             self.end_line(0, &mut on_event);
         }
         self.deliver(0, &mut on_event);
+    }
+
+    /// Returns how many first bytes of `chunk`, the next one, still end the last line of the previous
+    /// one: 1 for the line feed of a CRLF that was split, else 0.
+    #[must_use]
+    pub fn line_end_in(&self, chunk: &[u8]) -> usize {
+        usize::from(self.after_cr && chunk.first() == Some(&b'\n'))
     }
 
     /// Returns whether bytes of an incomplete event are held.
@@ -215,6 +219,16 @@ mod tests {
         decoder.push(b"data: a\n\ndata: b\r\n\r\ndata: c", |e| ends.push(e.end)).unwrap();
         assert_eq!(ends, [9, 20]);
         assert!(decoder.is_mid_event());
+    }
+
+    #[test]
+    fn a_split_line_end_belongs_to_the_line_before() {
+        let mut decoder = SseDecoder::default();
+        let mut ends = Vec::new();
+        decoder.push(b"data: a\r\n\r", |e| ends.push(e.end)).unwrap();
+        assert_eq!((decoder.line_end_in(b"\ndata: b"), decoder.line_end_in(b"data: b")), (1, 0));
+        decoder.push(b"\ndata: b\n\n", |e| ends.push(e.end)).unwrap();
+        assert_eq!((ends, decoder.line_end_in(b"\n")), (vec![10, 10], 0));
     }
 
     #[test]

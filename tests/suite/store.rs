@@ -37,8 +37,8 @@ fn candidate(instance: &str, chosen: bool) -> Candidate {
     }
 }
 
-/// A row with every field set.
-fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> DecisionRow {
+/// Returns a row with every field set.
+pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> DecisionRow {
     let refused = Candidate {
         ineligible: Some(Ineligible::ContextLength { needed_tokens: 900, max_model_len_tokens: 512 }),
         accuracy: None,
@@ -77,7 +77,7 @@ fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> DecisionRow {
     }
 }
 
-/// A row with every absence that is allowed.
+/// Returns a row with every absence that is allowed.
 fn bare_row(request: &str, attempt: &str, decided_at_us: u64) -> DecisionRow {
     let mut row = full_row(request, attempt, decided_at_us);
     row.decision.ttft_target_ms = None;
@@ -285,6 +285,16 @@ mod sqlite {
         assert_eq!(recorder.stats(), RecorderStats { queued: 5, ..RecorderStats::default() });
         sqlx::query("COMMIT").execute(&mut *lock).await.unwrap();
         until(&recorder, "written", |stats| stats.written == 5).await;
+    }
+
+    #[tokio::test]
+    async fn a_mistyped_name_does_not_become_a_database() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bear.bd");
+        assert!(store::open_existing(&sqlite_url(&file)).await.is_err());
+        assert!(!file.exists());
+        store::open(&sqlite_url(&file)).await.unwrap();
+        assert!(store::open_existing(&sqlite_url(&file)).await.is_ok());
     }
 
     #[tokio::test]

@@ -7,14 +7,23 @@ mod files;
 mod python;
 mod template;
 
-use std::{collections::HashMap, hash::BuildHasher, path::PathBuf, sync::Arc};
+use std::{
+    collections::HashMap,
+    hash::BuildHasher,
+    path::PathBuf,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use moka::sync::Cache;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    domain::{CountSource, Now, PromptCount},
+    domain::{CountSource, Now, PromptCount, Timestamp},
     wire::openai::{Input, Prompt, Request},
 };
 use files::ModelFiles;
@@ -26,6 +35,8 @@ const BYTES_PER_TOKEN: usize = 4;
 const TOKENS_PER_MESSAGE: u32 = 5;
 /// Prompts whose counts are kept; each costs about 100 bytes.
 const KEPT_COUNTS: u64 = 16_384;
+/// How long an engine is not asked after it failed to count in time.
+const ENGINE_REST: Duration = Duration::from_secs(5);
 
 /// How one model's prompts are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -77,6 +88,8 @@ pub struct Tokenizers {
     /// Counts that an engine gave: each saves a round trip. The router's own tokenizers are faster
     /// (about 45 tokens a microsecond) than a lookup is worth.
     engine_counts: Cache<(usize, Fingerprint), u32>,
+    /// When each model's engine may be asked again, microseconds since the Unix epoch.
+    engine_rests: Vec<AtomicU64>,
     hashers: [std::hash::RandomState; 2],
 }
 
@@ -103,7 +116,8 @@ impl Tokenizers {
             models.push((files, config.engine));
         }
         let hashers = [std::hash::RandomState::new(), std::hash::RandomState::new()];
-        Ok(Self { models, engine_counts: Cache::new(KEPT_COUNTS), hashers })
+        let engine_rests = models.iter().map(|_| AtomicU64::new(0)).collect();
+        Ok(Self { models, engine_counts: Cache::new(KEPT_COUNTS), engine_rests, hashers })
     }
 
     /// Counts a prompt under every wanted model's own files, and by bytes under the others.
@@ -131,9 +145,22 @@ impl Tokenizers {
         counts
     }
 
+    /// Estimates a prompt by its bytes under every model.
+    pub(super) fn estimate(&self, request: &Request, body_bytes: usize) -> Vec<PromptCount> {
+        vec![by_bytes(request, body_bytes); self.models.len()]
+    }
+
     /// Returns whether model `i`'s engine is to be asked for a count that its files did not give.
-    pub(super) fn asks_engine(&self, i: usize) -> bool {
-        self.models.get(i).is_some_and(|(_, engine)| *engine)
+    pub(super) fn asks_engine(&self, i: usize, now: Timestamp) -> bool {
+        let rested = |until: &AtomicU64| until.load(Ordering::Relaxed) <= now.unix_us();
+        self.models.get(i).is_some_and(|(_, engine)| *engine) && self.engine_rests.get(i).is_some_and(rested)
+    }
+
+    /// Leaves model `i`'s engine alone for a while: it failed to count, and each try costs a wait.
+    pub(super) fn rest_engine(&self, i: usize, now: Timestamp) {
+        if let Some(until) = self.engine_rests.get(i) {
+            until.store(now.after(ENGINE_REST).unix_us(), Ordering::Relaxed);
+        }
     }
 
     /// Returns a body's identity for [`Self::engine_count`].
