@@ -171,8 +171,13 @@ impl Run {
 
     fn arrive(&mut self, now_us: u64, n: usize) {
         let Request { prompt_tokens, output_tokens, streamed, .. } = self.requests[n];
-        let load =
-            QueryLoad { prompt_tokens, cached_tokens: 0, cached_blocks_in_use: 0, output_tokens, priority: 0 };
+        let load = QueryLoad {
+            prompt_tokens,
+            cached_tokens: 0,
+            cached_blocks_in_use: 0,
+            output_tokens,
+            priority: 0,
+        };
         let now = self.clock.now();
         let view = self.pool.view(0, now);
         self.predicted_s[n] = self.estimator.estimate(load, &view, now, Horizon::FirstToken).ttft_s();
