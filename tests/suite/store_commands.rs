@@ -48,8 +48,7 @@ async fn a_request_is_explained_with_every_attempt() {
     for part in [
         "request r1, attempt 1 of 2, decided 2025-11-30 00:00:00.000 UTC",
         "request r1, attempt 2 of 2",
-        "max-utility",
-        "retry",
+        "has the highest utility",
         "qwen3-8b-0",
         "small-0",
         "timed-out",
