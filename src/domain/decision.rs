@@ -12,6 +12,8 @@ use super::InstanceId;
 pub enum Reason {
     /// Highest utility in the feasible set (eq. 5).
     MaxUtility,
+    /// No candidate in reach has a predicted accuracy: least predicted cost.
+    LeastCost,
     /// Nothing feasible: least TTFT (eq. 5's fallback).
     LeastTtft,
     /// Highest utility − δ·TTFT (eq. 7).
@@ -32,6 +34,7 @@ impl Reason {
     pub const fn label(self) -> &'static str {
         match self {
             Self::MaxUtility => "max-utility",
+            Self::LeastCost => "least-cost",
             Self::LeastTtft => "least-ttft",
             Self::Lagrangian => "lagrangian",
             Self::Pinned => "pinned",
@@ -75,6 +78,11 @@ pub enum Ineligible {
         cost_usd: f64,
         /// Asked, USD.
         max_cost_usd: f64,
+    },
+    /// A bound is set on something that is not predicted for the model.
+    UnknownPrediction {
+        /// The bound, `min_accuracy` or `max_cost_usd`.
+        bound: String,
     },
     /// The request named another model.
     OtherModel,

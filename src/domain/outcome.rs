@@ -30,7 +30,7 @@ impl Ending {
 }
 
 /// The realised side of one attempt on one instance.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Outcome {
     /// The id sent upstream.
     pub attempt_id: String,

@@ -159,8 +159,11 @@ fn resolve(segments: Vec<String>, module: &[String]) -> Vec<String> {
 
 /// The module path of a file below the source root: `latency/bea.rs` is `latency::bea`.
 fn module_of(relative: &Path) -> Vec<String> {
-    let mut parts: Vec<String> =
-        relative.with_extension("").components().map(|c| c.as_os_str().to_string_lossy().into_owned()).collect();
+    let mut parts: Vec<String> = relative
+        .with_extension("")
+        .components()
+        .map(|c| c.as_os_str().to_string_lossy().into_owned())
+        .collect();
     if parts.last().is_some_and(|last| last == "mod") {
         parts.pop();
     }

@@ -2,4 +2,19 @@
 #![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod architecture;
+mod config;
+mod config_serve;
+mod fakes;
+mod fidelity;
+mod gateway;
+mod gateway_failures;
 mod predict;
+mod replay;
+mod replay_engine;
+mod routing;
+mod routing_sources;
+mod simengine;
+mod simengine_fidelity;
+mod store;
+mod store_commands;
+mod telemetry;

@@ -1,0 +1,190 @@
+//! BEA: replays the instance's batches until the query's token (eq. 9–11).
+//!
+//! The state is rolled forward from its capture, so that a stale one costs accuracy slowly and a query
+//! that comes in mid-step waits for that step.
+
+use super::{
+    Estimator, EstimatorEntry, EstimatorSetup,
+    prefill_throughput::PrefillThroughput,
+    replay::{Ended, Goal, Replayed, Scenario, StateError, plain},
+};
+use crate::{
+    domain::{
+        Basis, BasisSource, BatchTimeCoefficients, Estimate, EstimateSource, Horizon, InstanceView,
+        NoEstimate, Overhead, QueryLoad, Timestamp, Ttft,
+    },
+    engine::{BatchTime, seconds},
+};
+
+/// The registry's line.
+pub(super) const ENTRY: EstimatorEntry = EstimatorEntry {
+    name: "bea",
+    summary: "replay of the instance's batches (eq. 9-11), else eq. 8, else a guess",
+    construct: |setup| Box::new(Bea::new(setup)),
+};
+
+/// The replaying estimator; hands views without state or coefficients on to eq. 8.
+#[derive(Clone, Debug)]
+pub struct Bea {
+    step_limit: u64,
+    otherwise: PrefillThroughput,
+}
+
+impl Bea {
+    /// Makes it with its fallback.
+    #[must_use]
+    pub fn new(setup: &EstimatorSetup) -> Self {
+        Self { step_limit: setup.config.step_limit, otherwise: PrefillThroughput::new(setup) }
+    }
+
+    fn replay(
+        &self,
+        load: QueryLoad,
+        basis: &Basis,
+        (b, overhead): (&BatchTimeCoefficients, &Overhead),
+        now: Timestamp,
+        horizon: Horizon,
+    ) -> Estimate {
+        let scenario = Scenario {
+            snapshot: &basis.snapshot,
+            predicted_remaining: &basis.predicted_remaining,
+            dispatched: &basis.dispatched,
+            query: load,
+            now: now.after_s(overhead.ingress_s),
+            batch_time: BatchTime::from(b),
+        };
+        let output_tokens = match horizon {
+            Horizon::FirstToken => 1,
+            Horizon::Tokens(tokens) => tokens.max(1),
+            Horizon::Completion => u32::MAX,
+        };
+        let replayed = plain(&scenario, Goal { output_tokens, step_limit: self.step_limit });
+        let mut estimate = Estimate {
+            ttft: Err(NoEstimate::InvalidState),
+            e2e_s: None,
+            tpot_s: None,
+            spread_s: None,
+            source: match basis.source {
+                BasisSource::Snapshot => EstimateSource::Bea,
+                BasisSource::Ledger => EstimateSource::BeaLedger,
+            },
+            age_s: Some(now.since(basis.snapshot.captured_unix_us).as_secs_f64()),
+        };
+        match replayed {
+            Ok(replayed) => fill(&mut estimate, &replayed, overhead, horizon),
+            Err(StateError::TooLong { place: super::replay::Place::Query, .. }) => {
+                estimate.ttft = Err(NoEstimate::Unschedulable);
+            }
+            Err(_) => {}
+        }
+        estimate
+    }
+}
+
+impl Estimator for Bea {
+    fn name(&self) -> &'static str {
+        ENTRY.name
+    }
+
+    fn estimate(&self, load: QueryLoad, view: &InstanceView, now: Timestamp, horizon: Horizon) -> Estimate {
+        match (&view.basis, &view.spec.batch_time) {
+            (Some(basis), Some(b)) => self.replay(load, basis, (b, &view.spec.overhead), now, horizon),
+            _ => self.otherwise.estimate(load, view, now, horizon),
+        }
+    }
+}
+
+/// Adds what a replay found, with the time outside the batches. A replay that reached the first token but
+/// not the horizon still has its TTFT.
+fn fill(estimate: &mut Estimate, replayed: &Replayed, overhead: &Overhead, horizon: Horizon) {
+    estimate.ttft = match (replayed.wait, replayed.ttft) {
+        (Some(wait), Some(ttft)) => Ok(Ttft {
+            wait_s: overhead.ingress_s + seconds(wait),
+            prefill_s: seconds(ttft - wait) + overhead.egress_s,
+        }),
+        _ if replayed.ended == Ended::Limit => Err(NoEstimate::Limit),
+        _ => Err(NoEstimate::Unschedulable),
+    };
+    let Some(ttft) = replayed.ttft else { return };
+    if replayed.ended != Ended::Reached || horizon == Horizon::FirstToken {
+        return;
+    }
+    if replayed.output_tokens > 1 {
+        let after_first = f64::from(replayed.output_tokens - 1);
+        estimate.tpot_s = Some(seconds(replayed.end - ttft) / after_first);
+    }
+    if horizon == Horizon::Completion {
+        estimate.e2e_s = Some(overhead.ingress_s + seconds(replayed.end) + overhead.egress_s);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::latency::tests::{basis, load, spec, view};
+
+    fn bea() -> Bea {
+        Bea::new(&EstimatorSetup::default())
+    }
+
+    fn close(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-12
+    }
+
+    #[test]
+    fn ingress_goes_to_the_wait_and_egress_to_the_prefill() {
+        // Two residents' batches of 10 ms are under way: the query comes in 4 ms into the second.
+        let view = view(spec(), Some(basis()));
+        let now = basis().snapshot.captured_unix_us.after_s(0.012);
+        let estimate = bea().estimate(load(100), &view, now, Horizon::FirstToken);
+        let ttft = estimate.ttft.unwrap();
+        assert!(close(ttft.wait_s, 0.002 + 0.006), "{ttft:?}");
+        assert!(close(ttft.prefill_s, 0.010 + 0.003), "{ttft:?}");
+        assert_eq!(estimate.source, EstimateSource::Bea);
+        assert_eq!((estimate.e2e_s, estimate.tpot_s, estimate.age_s), (None, None, Some(0.012)));
+    }
+
+    #[test]
+    fn horizons_past_the_first_token_run_on() {
+        let view = view(spec(), Some(basis()));
+        let now = basis().snapshot.captured_unix_us.after_s(0.008);
+        let estimate = bea().estimate(load(100), &view, now, Horizon::Completion);
+        let (tpot_s, e2e_s) = (estimate.tpot_s.unwrap(), estimate.e2e_s.unwrap());
+        // Five tokens: one by prefill at 20 ms from arrival, four decodes of 10 ms.
+        assert!(close(tpot_s, 0.010), "{tpot_s}");
+        assert!(close(e2e_s, estimate.ttft_s() + 4.0 * 0.010), "{e2e_s}");
+        let partial = bea().estimate(load(100), &view, now, Horizon::Tokens(3));
+        assert_eq!((partial.tpot_s, partial.e2e_s), (Some(tpot_s), None));
+    }
+
+    #[test]
+    fn a_replay_that_cannot_answer_says_why() {
+        let mut setup = EstimatorSetup::default();
+        setup.config.step_limit = 2;
+        let mut crowded = basis();
+        let snapshot = std::sync::Arc::make_mut(&mut crowded.snapshot);
+        snapshot.engine.max_num_seqs = 2;
+        let now = snapshot.captured_unix_us;
+        let limited =
+            Bea::new(&setup).estimate(load(100), &view(spec(), Some(crowded)), now, Horizon::FirstToken);
+        assert_eq!(limited.ttft, Err(NoEstimate::Limit));
+        let view = view(spec(), Some(basis()));
+        let too_long = bea().estimate(load(40_000), &view, now, Horizon::FirstToken);
+        assert_eq!(too_long.ttft, Err(NoEstimate::Unschedulable));
+        let broken = bea().estimate(load(0), &view, now, Horizon::FirstToken);
+        assert_eq!(broken.ttft, Err(NoEstimate::InvalidState));
+    }
+
+    #[test]
+    fn views_without_state_or_coefficients_go_to_coarser_estimators() {
+        let uncalibrated = || crate::domain::InstanceSpec { batch_time: None, ..spec() };
+        let now = basis().snapshot.captured_unix_us;
+        let source = |view| bea().estimate(load(100), &view, now, Horizon::FirstToken).source;
+        assert_eq!(source(view(uncalibrated(), Some(basis()))), EstimateSource::PrefillThroughput);
+        assert_eq!(source(view(spec(), None)), EstimateSource::PrefillThroughput);
+        let unknown = crate::domain::InstanceSpec { effective_prefill_tokens_per_s: None, ..uncalibrated() };
+        assert_eq!(source(view(unknown, Some(basis()))), EstimateSource::Guess);
+        let ledger = Basis { source: BasisSource::Ledger, ..basis() };
+        assert_eq!(source(view(spec(), Some(ledger))), EstimateSource::BeaLedger);
+    }
+}

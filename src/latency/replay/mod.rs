@@ -1,0 +1,43 @@
+//! Replay of an instance's state until a query's token: the scheduler's own rules, step by step, with
+//! eq. 12 for each step's time (eq. 9–11).
+//!
+//! [`Start`] checks a [`Scenario`] and lays out its residents; [`plain`] runs it one step at a time.
+//! Time is an `i128` of attoseconds from the capture.
+
+mod plain;
+mod start;
+mod state_error;
+
+pub use plain::{Ended, Goal, Replayed, Step, plain};
+pub use start::{Name, Start};
+pub use state_error::{Place, StateError};
+
+use std::collections::HashMap;
+
+use crate::{
+    domain::{Dispatched, QueryLoad, Snapshot, Timestamp},
+    engine::BatchTime,
+};
+
+/// Steps after which an offline replay gives up.
+pub const STEP_LIMIT: u64 = 1_000_000;
+
+/// Most waiting requests that `waiting_beyond` may sum up; guards a replay's memory.
+pub const MAX_BEYOND: u32 = 1_000_000;
+
+/// Everything a replay rests on (eq. 9).
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario<'a> {
+    /// The engine's state at its capture.
+    pub snapshot: &'a Snapshot,
+    /// Predicted remaining output tokens by resident id.
+    pub predicted_remaining: &'a HashMap<String, u32>,
+    /// Requests dispatched since the capture; those the snapshot lists already are ignored.
+    pub dispatched: &'a [Dispatched],
+    /// The query.
+    pub query: QueryLoad,
+    /// When the query joins the engine's queue.
+    pub now: Timestamp,
+    /// Eq. 12.
+    pub batch_time: BatchTime,
+}

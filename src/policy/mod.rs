@@ -1,0 +1,84 @@
+//! Routing policies: which candidate serves a query. One file a policy, one line each in [`POLICIES`].
+//!
+//! Choosing reads candidates, the policy's own state and a generator, and changes nothing; state moves
+//! in `dispatched` and `observe`, so a dry run leaves no trace.
+
+mod bear;
+mod bear_lagrangian;
+mod latency_agnostic;
+mod rank;
+mod registry;
+mod round_robin;
+mod shortest_queue;
+#[cfg(test)]
+mod tests;
+
+use rand::RngCore;
+
+pub use self::bear::Bear;
+pub use bear_lagrangian::BearLagrangian;
+pub use latency_agnostic::LatencyAgnostic;
+pub use rank::{feasible, pinned};
+pub use registry::{POLICIES, PolicyConfig, PolicyEntry, PolicyError};
+pub use round_robin::RoundRobin;
+pub use shortest_queue::ShortestQueue;
+
+use crate::{
+    affinity::Ranked,
+    domain::{Estimate, Horizon, InstanceView, Outcome, Placement, Prediction, Query, Reason},
+};
+
+/// Picks one of the eligible candidates.
+pub trait RoutingPolicy: Send + Sync {
+    /// Returns the registered name.
+    fn name(&self) -> &'static str;
+    /// Chooses; absent only where there are no candidates. Changes nothing.
+    fn choose(&self, query: &Query, candidates: &dyn Candidates, rng: &mut dyn RngCore) -> Option<Choice>;
+    /// Learns that a request was placed (instances are pool positions).
+    fn dispatched(&self, _placement: &Placement) {}
+    /// Learns how a request ended (the instance is a pool position).
+    fn observe(&self, _outcome: &Outcome) {}
+}
+
+/// What a policy may look at: the eligible instances in pool order.
+///
+/// Predictions are there already; an estimate is made at the first call for a candidate and kept, so
+/// a policy pays only for the candidates it asks about.
+pub trait Candidates {
+    /// Returns how many candidates there are.
+    fn len(&self) -> usize;
+    /// Returns whether there are none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// Returns what is known of candidate `i`.
+    fn view(&self, i: usize) -> &InstanceView;
+    /// Returns accuracy, length, cost and utility of candidate `i`.
+    fn prediction(&self, i: usize) -> &Prediction;
+    /// Returns the latency estimate of candidate `i` up to `horizon`.
+    fn estimate(&self, i: usize, horizon: Horizon) -> Estimate;
+    /// Ranks candidates held interchangeable by the affinity pipeline's cheap signals, best first;
+    /// positions are candidates.
+    fn rank(&self, set: &[usize], rng: &mut dyn RngCore) -> Vec<Ranked>;
+}
+
+/// A policy's choice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The chosen candidate.
+    pub instance: usize,
+    /// The candidates held interchangeable with it, itself included.
+    pub interchangeable: Vec<usize>,
+    /// Why.
+    pub reason: Reason,
+    /// Probability of the same choice from the same state.
+    pub propensity: f64,
+}
+
+impl Choice {
+    /// Makes a choice that nothing is interchangeable with.
+    #[must_use]
+    pub fn single(instance: usize, reason: Reason) -> Self {
+        Self { instance, interchangeable: vec![instance], reason, propensity: 1.0 }
+    }
+}

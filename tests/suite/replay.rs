@@ -1,0 +1,120 @@
+//! The plain replay against worked lines: the project's own, one a rule (`tests/data/replay/`), and the
+//! reference lines beside the shared data where `BEAR_DATA` points at it.
+
+use std::{env, fs, path::PathBuf};
+
+use bear::latency::lines::{self, LineOptions};
+use serde_json::Value;
+
+/// Times agree to this relative difference; everything else exactly.
+const RELATIVE: f64 = 1e-9;
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= RELATIVE * a.abs().max(b.abs())
+}
+
+/// Compares an answer with what is expected of it: every key of `expected`, times by value.
+fn difference(path: &str, expected: &Value, answer: &Value) -> Option<String> {
+    match (expected, answer) {
+        (Value::Number(e), Value::Number(a)) if e.is_f64() || a.is_f64() => {
+            let (e, a) = (e.as_f64().unwrap(), a.as_f64().unwrap());
+            (!close(e, a)).then(|| format!("{path}: expected {e}, got {a}"))
+        }
+        (Value::Array(e), Value::Array(a)) if e.len() == a.len() => {
+            e.iter().zip(a).enumerate().find_map(|(i, (e, a))| difference(&format!("{path}[{i}]"), e, a))
+        }
+        (Value::Object(e), Value::Object(a)) => e
+            .iter()
+            .find_map(|(key, e)| difference(&format!("{path}.{key}"), e, a.get(key).unwrap_or(&Value::Null))),
+        _ => (expected != answer).then(|| format!("{path}: expected {expected}, got {answer}")),
+    }
+}
+
+/// Answers an input as `bear estimate --trace` would: an answer or an error line.
+fn answer(input: &Value, options: LineOptions) -> Value {
+    match lines::answer(input.to_string().as_bytes(), options) {
+        Ok(answer) => serde_json::to_value(answer).unwrap(),
+        Err(error) => error.to_line(1),
+    }
+}
+
+/// Returns a field that may be JSON or a string of JSON.
+fn field(line: &Value, key: &str) -> Value {
+    match &line[key] {
+        Value::String(text) => serde_json::from_str(text).unwrap(),
+        value => value.clone(),
+    }
+}
+
+#[test]
+fn the_reference_lines_agree() {
+    let path = env::var_os("BEAR_DATA").map(|data| PathBuf::from(data).join("../specs/replay-vectors.jsonl"));
+    let Some(text) = path.and_then(|path| fs::read_to_string(path).ok()) else {
+        eprintln!("SKIPPED the_reference_lines_agree: BEAR_DATA does not point at the shared data");
+        return;
+    };
+    let mut failures = Vec::new();
+    let vectors: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(vectors.len(), 12);
+    for (i, vector) in vectors.iter().enumerate() {
+        let got = answer(&field(vector, "input"), LineOptions { trace: true, ..LineOptions::default() });
+        failures.extend(difference(&format!("line {}", i + 1), &field(vector, "output"), &got));
+    }
+    assert!(
+        failures.is_empty(),
+        "{} of {} lines differ:\n{}",
+        failures.len(),
+        vectors.len(),
+        failures.join("\n")
+    );
+}
+
+/// Lays a patch over a document: objects key by key, null removes, anything else replaces.
+fn patched(document: &Value, patch: &Value) -> Value {
+    let (Value::Object(document), Value::Object(patch)) = (document, patch) else { return patch.clone() };
+    let mut result = document.clone();
+    for (key, value) in patch {
+        match (value, document.get(key)) {
+            (Value::Null, _) => drop(result.remove(key)),
+            (value, Some(old)) => drop(result.insert(key.clone(), patched(old, value))),
+            (value, None) => drop(result.insert(key.clone(), value.clone())),
+        }
+    }
+    Value::Object(result)
+}
+
+/// Returns how a case of `tests/data/replay` differs from what it expects.
+fn case_difference(idle: &Value, case: &Value) -> Option<String> {
+    let mut options = LineOptions { trace: true, ..LineOptions::default() };
+    if let Some(limit) = case["step_limit"].as_u64() {
+        options.step_limit = limit;
+    }
+    let got = answer(&patched(idle, &case["patch"]), options);
+    match &case["error"] {
+        Value::Null => difference("answer", &case["answer"], &got),
+        error => {
+            let says = got["error"].as_str().is_some_and(|e| e.contains(error["contains"].as_str().unwrap()));
+            (!says || got["path"] != error["path"]).then(|| format!("expected {error}, got {got}"))
+        }
+    }
+}
+
+#[test]
+fn every_rule_has_its_case() {
+    let idle: Value = serde_json::from_str(include_str!("../data/replay/idle.json")).unwrap();
+    let files = [
+        include_str!("../data/replay/forming.jsonl"),
+        include_str!("../data/replay/kv.jsonl"),
+        include_str!("../data/replay/time.jsonl"),
+        include_str!("../data/replay/lengths.jsonl"),
+        include_str!("../data/replay/errors.jsonl"),
+    ];
+    let (mut cases, mut failures) = (0, Vec::new());
+    for line in files.iter().flat_map(|file| file.lines()) {
+        let case: Value = serde_json::from_str(line).unwrap();
+        cases += 1;
+        failures.extend(case_difference(&idle, &case).map(|found| format!("{}: {found}", case["rule"])));
+    }
+    assert!(cases > 80, "{cases} cases");
+    assert!(failures.is_empty(), "{} of {cases} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
