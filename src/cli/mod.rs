@@ -6,6 +6,9 @@ pub mod config;
 pub mod engine;
 pub mod estimate;
 pub mod explain;
+pub mod features;
+pub mod predict;
+mod prompt_lines;
 pub mod route;
 pub mod serve;
 pub mod store;
@@ -39,6 +42,8 @@ enum Command {
     Serve(serve::Args),
     Engine(engine::Args),
     Estimate(estimate::Args),
+    Predict(predict::Args),
+    Features(features::Args),
     Route(route::Args),
     Explain(explain::Args),
     Config(config::Args),
@@ -51,6 +56,8 @@ impl Command {
             Self::Serve(args) => serve::run(args),
             Self::Engine(args) => engine::run(args),
             Self::Estimate(args) => estimate::run(args),
+            Self::Predict(args) => predict::run(args),
+            Self::Features(args) => features::run(args),
             Self::Route(args) => route::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Config(args) => config::run(args),
