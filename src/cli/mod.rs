@@ -7,6 +7,9 @@ pub mod demo;
 pub mod engine;
 pub mod estimate;
 pub mod explain;
+pub mod features;
+pub mod predict;
+mod prompt_lines;
 pub mod route;
 pub mod serve;
 pub mod store;
@@ -41,6 +44,8 @@ enum Command {
     Demo(demo::Args),
     Engine(engine::Args),
     Estimate(estimate::Args),
+    Predict(predict::Args),
+    Features(features::Args),
     Route(route::Args),
     Explain(explain::Args),
     Config(config::Args),
@@ -54,6 +59,8 @@ impl Command {
             Self::Demo(args) => demo::run(args),
             Self::Engine(args) => engine::run(args),
             Self::Estimate(args) => estimate::run(args),
+            Self::Predict(args) => predict::run(args),
+            Self::Features(args) => features::run(args),
             Self::Route(args) => route::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Config(args) => config::run(args),
