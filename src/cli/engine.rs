@@ -1,10 +1,8 @@
 //! `bear engine`: one simulated serving instance over HTTP.
 
-use std::io::Write as _;
-
-use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 
+use super::{print, serve::Signals};
 use crate::simengine::{self, Options, PROFILES, Profile, fit};
 
 /// Serves a simulated engine: vLLM's HTTP interface and batching rules with the timing of real hardware,
@@ -87,12 +85,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 async fn serve(profile: Profile, options: Options) -> anyhow::Result<()> {
     let (model, hardware, time_scale) = (profile.model.clone(), profile.hardware.clone(), options.time_scale);
+    let end = Signals::catch()?;
     let engine = simengine::spawn(profile, options).await?;
     print(&format!(
-        "simulated {model} ({hardware}, time scale {time_scale}) listens on http://{}\nCtrl-C ends it.\n",
+        "simulated {model} ({hardware}, time scale {time_scale}) listens on http://{}\nCtrl-C ends it.",
         engine.addr()
     ))?;
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    end.wait().await;
     engine.shutdown().await;
     Ok(())
 }
@@ -104,9 +103,4 @@ fn list() -> anyhow::Result<()> {
         text.push_str(&format!("{:<20} {} on {}\n", entry.name, profile.model, profile.hardware));
     }
     print(&text)
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
