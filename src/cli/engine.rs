@@ -33,7 +33,8 @@ pub struct Args {
     /// Port to listen on; 0 takes any free one.
     #[arg(long, default_value_t = 9001)]
     port: u16,
-    /// Simulated seconds a real second: 10 is ten times faster than the hardware.
+    /// Simulated seconds a real second: 10 is ten times faster than the hardware (a router's coefficients
+    /// for it are then a tenth of the profile's).
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     time_scale: f64,
     /// Fixes answers and timing noise: the same seed and order of requests give the same.
