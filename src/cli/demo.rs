@@ -85,7 +85,7 @@ async fn demo(args: Args) -> anyhow::Result<()> {
     let listener = listen(args.port).await?;
     let guard = telemetry::init(&TelemetryConfig { log: "warn".into(), ..TelemetryConfig::default() })?;
     let demo = Demo::start(listener, args.seed, Some(prometheus::install()?)).await?;
-    let screen = Screen::new();
+    let mut screen = Screen::new();
     screen.print(&demo.intro())?;
     let driven = drive(&args, &demo.server, &screen).await;
     screen.close();
@@ -322,7 +322,7 @@ mod tests {
             tally.sent();
             tally.ended(&seen);
         }
-        assert!(tally.line(1.0, 6.0).contains("3 answered, 0 under way"));
+        assert!(tally.line(1.0, 6.0).contains("3 done, 0 open"));
         let ask = Traffic::new(6.0, 2).next().unwrap();
         let Done::Explanation(text) = explain(demo.server.clone(), ask).await else {
             panic!("an explanation")

@@ -46,10 +46,10 @@ impl Screen {
         }
     }
 
-    /// Leaves the last live line in place.
-    pub(super) fn close(&self) {
-        if let Some(live) = &self.live {
-            live.abandon();
+    /// Takes the live line away.
+    pub(super) fn close(&mut self) {
+        if let Some(live) = self.live.take() {
+            live.finish_and_clear();
         }
     }
 }

@@ -47,8 +47,9 @@ impl Tally {
         100.0 * count as f64 / (self.answered().max(1)) as f64
     }
 
-    fn shares(&self) -> String {
-        let share = |(model, count): (&String, &u64)| format!("{model} {:.0}%", self.share(*count));
+    /// Returns each model's share, under the name that `shown` makes of its own.
+    fn shares(&self, shown: impl Fn(&str) -> &str) -> String {
+        let share = |(model, count): (&String, &u64)| format!("{} {:.0}%", shown(model), self.share(*count));
         self.by_model.iter().map(share).collect::<Vec<_>>().join("  ")
     }
 
@@ -59,11 +60,11 @@ impl Tally {
     /// Writes the present state in one line.
     pub(super) fn line(&self, elapsed_s: f64, rate_qps: f64) -> String {
         format!(
-            "{elapsed_s:>4.0} s | {rate_qps:.1} req/s | {} answered, {} under way | {} | on time {:.0}% | first \
-             token p50/p90: predicted {}, realised {} ms{}",
+            "{elapsed_s:>4.0} s | {rate_qps:.1} req/s | {} done, {} open | {} | on time {:.0}% | TTFT p50/p90 ms: \
+             predicted {}, realised {}{}",
             self.answered(),
             self.sent.saturating_sub(self.answered() + self.failed),
-            self.shares(),
+            self.shares(|model| model.rsplit('-').next().unwrap_or(model)),
             self.share(self.on_time),
             quantiles(&self.predicted_ms),
             quantiles(&self.realised_ms),
@@ -84,7 +85,7 @@ impl Tally {
         if self.answered() == 0 {
             return text;
         }
-        _ = writeln!(text, "  share of each model          {}", self.shares());
+        _ = writeln!(text, "  share of each model          {}", self.shares(|model| model));
         let reasons =
             self.by_reason.iter().map(|(reason, count)| format!("{reason} {:.0}%", self.share(*count)));
         _ = writeln!(text, "  why                          {}", reasons.collect::<Vec<_>>().join("  "));
@@ -151,11 +152,11 @@ mod tests {
         for part in [
             "12 s",
             "6.5 req/s",
-            "3 answered, 1 under way",
+            "3 done, 1 open",
             "a 67%  b 33%",
             "on time 67%",
             "predicted 90/100",
-            "realised 100/200 ms",
+            "realised 100/200",
             "1 failed",
         ] {
             assert!(line.contains(part), "{part} not in {line}");
@@ -168,7 +169,7 @@ mod tests {
 
     #[test]
     fn nothing_answered_is_said_without_numbers() {
-        assert!(Tally::default().line(1.0, 5.0).contains("predicted -/-, realised -/- ms"));
+        assert!(Tally::default().line(1.0, 5.0).contains("predicted -/-, realised -/-"));
         assert_eq!(Tally::default().summary(1.0).lines().count(), 2);
     }
 }
