@@ -3,9 +3,13 @@
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
 pub mod config;
+pub mod demo;
 pub mod engine;
 pub mod estimate;
 pub mod explain;
+pub mod features;
+pub mod predict;
+mod prompt_lines;
 pub mod route;
 pub mod serve;
 pub mod store;
@@ -37,8 +41,11 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Demo(demo::Args),
     Engine(engine::Args),
     Estimate(estimate::Args),
+    Predict(predict::Args),
+    Features(features::Args),
     Route(route::Args),
     Explain(explain::Args),
     Config(config::Args),
@@ -49,8 +56,11 @@ impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Serve(args) => serve::run(args),
+            Self::Demo(args) => demo::run(args),
             Self::Engine(args) => engine::run(args),
             Self::Estimate(args) => estimate::run(args),
+            Self::Predict(args) => predict::run(args),
+            Self::Features(args) => features::run(args),
             Self::Route(args) => route::run(args),
             Self::Explain(args) => explain::run(args),
             Self::Config(args) => config::run(args),
@@ -108,36 +118,4 @@ pub(crate) fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
 }
 
 #[cfg(test)]
-mod tests {
-    use clap::CommandFactory;
-
-    use super::*;
-
-    #[test]
-    fn the_command_line_is_consistent() {
-        Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn every_subcommand_and_option_says_what_it_does() {
-        fn check(command: &clap::Command) {
-            let name = command.get_name();
-            assert!(command.get_about().is_some(), "`{name}` has no help");
-            for argument in command.get_arguments() {
-                assert!(argument.get_help().is_some(), "`{name}`: {:?} has no help", argument.get_id());
-            }
-            command.get_subcommands().for_each(check);
-        }
-        let mut command = Cli::command();
-        command.build();
-        check(&command);
-    }
-
-    #[test]
-    fn causes_are_told_once() {
-        let error = anyhow::anyhow!("disk full").context("cannot write: disk full").context("export failed");
-        assert_eq!(explained(&error), "error: export failed\n  caused by: cannot write: disk full");
-        let pipe = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
-        assert!(is_closed_pipe(&pipe) && !is_closed_pipe(&error));
-    }
-}
+mod tests;

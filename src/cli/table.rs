@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use crate::{
     domain::{Candidate, Decision, Reason},
-    gateway::reason as why_not,
+    gateway::why_ineligible,
 };
 
 /// Widest names shown whole, characters; longer ones are cut.
-const WIDEST_INSTANCE: usize = 18;
-const WIDEST_MODEL: usize = 16;
+const WIDEST_INSTANCE: usize = 17;
+const WIDEST_MODEL: usize = 15;
 const WIDEST_SOURCE: usize = 16;
 
 /// Renders a decision: its terms, one line an instance, and why the chosen one was chosen.
@@ -59,7 +59,7 @@ pub fn render(decision: &Decision) -> String {
             verdict(row),
         );
         if let Some(why) = &row.ineligible {
-            let _ = writeln!(text, "    not eligible: {}", why_not(why));
+            let _ = writeln!(text, "    not eligible: {}", why_ineligible(why));
         }
     }
     text.push('\n');
@@ -83,8 +83,9 @@ fn terms(decision: &Decision) -> String {
         }
     }
     format!(
-        "policy {}, lambda {} per USD, delta {} per s, TTFT target {target}\nprompt: {}",
+        "policy {}, reason {}, lambda {} per USD, delta {} per s, TTFT target {target}\nprompt: {}",
         decision.policy,
+        decision.reason.label(),
         decision.lambda_per_usd,
         decision.delta_per_s,
         prompts.join(", ")
@@ -95,13 +96,9 @@ fn terms(decision: &Decision) -> String {
 fn sentence(decision: &Decision) -> String {
     let Some(chosen) = decision.chosen() else { return String::from("No instance was chosen.") };
     let who = format!("{} ({})", chosen.instance, chosen.model);
-    let in_time = decision.candidates.iter().filter(|row| row.feasible == Some(true)).count();
     let among = match decision.ttft_target_ms {
-        Some(ms) => format!(
-            "among those estimated to answer within {ms} ms ({in_time} of {} so far estimated)",
-            estimated(decision)
-        ),
-        None => String::from("among the eligible"),
+        Some(ms) => format!("of the {} estimated to answer within {ms} ms", in_time(decision)),
+        None => String::from("of the eligible"),
     };
     let utility = number(chosen.utility, 4);
     let ttft = number(chosen.ttft_s.map(|s| s * 1e3), 1);
@@ -126,18 +123,19 @@ fn sentence(decision: &Decision) -> String {
     if others > 0 {
         let _ = write!(
             text,
-            " {others} other{} (~) would have done as well.",
+            "\n{others} other{} (~) would have done as well.",
             if others == 1 { "" } else { "s" }
         );
     }
     if decision.propensity < 1.0 {
-        let _ = write!(text, " Chosen with probability {:.2}.", decision.propensity);
+        let _ =
+            write!(text, "\nThe same state would give it again with probability {:.2}.", decision.propensity);
     }
     text
 }
 
-fn estimated(decision: &Decision) -> usize {
-    decision.candidates.iter().filter(|row| row.feasible.is_some()).count()
+fn in_time(decision: &Decision) -> usize {
+    decision.candidates.iter().filter(|row| row.feasible == Some(true)).count()
 }
 
 fn source(row: &Candidate) -> String {
@@ -237,7 +235,19 @@ mod tests {
 
     #[test]
     fn a_decision_reads_as_a_table_and_a_sentence() {
-        insta::assert_snapshot!(render(&decision()), @"");
+        insta::assert_snapshot!(render(&decision()), @r"
+        policy bear, reason max-utility, lambda 500 per USD, delta 0 per s, TTFT target 500 ms
+        prompt: 900 tokens (by tokenizer)
+
+          instance          model             acc. tokens  cost USD  utility  wait ms +prefill    =TTFT from (age)       verdict
+        > big-0             qwen3-8b         0.810    213  0.000123   0.7485     12.0     45.5     57.5 bea (20 ms)      in time
+        ~ big-1             qwen3-8b         0.810    213  0.000123   0.7485     12.0     45.5     57.5 bea (20 ms)      in time
+          an-instance-with… a-model-with-a…  0.810    213  0.000123   0.7485        -        -        - -                out
+            not eligible: takes no image input
+
+        big-0 (qwen3-8b) has the highest utility, 0.7485, of the 2 estimated to answer within 500 ms.
+        1 other (~) would have done as well.
+        ");
     }
 
     #[test]

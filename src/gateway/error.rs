@@ -183,7 +183,7 @@ fn reasons(rows: &[Candidate]) -> String {
             Ineligible::OtherModel => continue,
             _ => row.model.clone(),
         };
-        let line = format!("{subject}: {}", reason(why));
+        let line = format!("{subject}: {}", why_ineligible(why));
         if !said.contains(&line) {
             said.push(line);
         }
@@ -192,7 +192,7 @@ fn reasons(rows: &[Candidate]) -> String {
 }
 
 /// Says in words why a row is not eligible.
-pub(crate) fn reason(why: &Ineligible) -> String {
+pub(crate) fn why_ineligible(why: &Ineligible) -> String {
     match why {
         Ineligible::ContextLength { needed_tokens, max_model_len_tokens } => {
             format!("needs {needed_tokens} tokens, takes {max_model_len_tokens}")

@@ -1,12 +1,15 @@
 //! Counting on the small tokenizer of `tests/data/tokenizer`: bytes, the merges of " hello" and
 //! "user", and two special tokens.
 
-use std::path::Path;
+use std::{path::Path, sync::Arc};
 
 use serde_json::{Value, json};
 
 use super::*;
-use crate::{domain::Timestamp, wire::openai::Shape};
+use crate::{
+    domain::{CountSource, Now, PromptCount, Timestamp},
+    wire::openai::{Request, Shape},
+};
 
 struct Noon;
 impl Now for Noon {
