@@ -53,7 +53,7 @@ pub(super) struct Known<'a> {
 /// Rebuilds the state of an instance.
 pub(super) fn from_ledger(spec: &InstanceSpec, engine: EngineParams, known: &Known<'_>) -> Basis {
     let egress = Duration::try_from_secs_f64(spec.overhead.egress_s).unwrap_or_default();
-    let past = Past { captured: capture(known, egress), egress, step_ends: known.step_ends };
+    let past = past(known, egress);
     let mut running: Vec<Resident> = Vec::new();
     let mut remaining: HashMap<String, u32> = HashMap::new();
     let mut dispatched: Vec<Dispatched> = Vec::new();
@@ -93,19 +93,26 @@ pub(super) fn from_ledger(spec: &InstanceSpec, engine: EngineParams, known: &Kno
     }
 }
 
-/// Returns the moment to rebuild: at the latest where the oldest request without a first token came, and
-/// there the end of the last step but one, since with asynchronous scheduling a step's batch is formed
-/// one step ahead. Where nothing ran then, the moment itself.
-fn capture(known: &Known<'_>, egress: Duration) -> Timestamp {
+/// Finds the moment to rebuild: one at which every request either had its first token or had not come.
+///
+/// The capture is then the end of the last step but one, since with asynchronous scheduling a step's
+/// batch is formed one step ahead; where nothing ran, the moment itself.
+fn past<'a>(known: &Known<'a>, egress: Duration) -> Past<'a> {
     let oldest = back(known.now, known.reach);
-    let awaited = known.entries.iter().filter(|entry| entry.first_token_at().is_none());
-    let came = awaited.map(|entry| entry.expected).min().unwrap_or(known.now).min(known.now).max(oldest);
-    let ran = |entry: &&Arc<Entry>| entry.first_token_at().is_some_and(|first| back(first, egress) <= came);
-    if !known.entries.iter().any(|entry| ran(&entry)) {
-        return came;
+    let began = |entry: &Entry| entry.first_token_at().map(|first| back(first, egress));
+    let mut moment = known.now;
+    loop {
+        let under_way = known.entries.iter().filter(|entry| began(entry).is_none_or(|at| at > moment));
+        match under_way.map(|entry| entry.expected).min() {
+            Some(came) if came < moment && moment > oldest => moment = came.max(oldest),
+            _ => break,
+        }
     }
-    let before = known.step_ends.partition_point(|end| *end <= came);
-    known.step_ends[..before].iter().rev().take(2).last().map_or(came, |end| (*end).max(oldest))
+    let ran = known.entries.iter().any(|entry| began(entry).is_some_and(|at| at <= moment));
+    let before = known.step_ends.partition_point(|end| *end <= moment);
+    let last_but_one = known.step_ends[..before].get(before.saturating_sub(2)).copied();
+    let captured = last_but_one.filter(|_| ran).map_or(moment, |end| end.max(oldest));
+    Past { moment, captured, egress, step_ends: known.step_ends }
 }
 
 fn back(from: Timestamp, by: Duration) -> Timestamp {
@@ -115,6 +122,7 @@ fn back(from: Timestamp, by: Duration) -> Timestamp {
 
 /// The moment that is rebuilt.
 struct Past<'a> {
+    moment: Timestamp,
     captured: Timestamp,
     egress: Duration,
     step_ends: &'a [Timestamp],
@@ -122,7 +130,7 @@ struct Past<'a> {
 
 impl Past<'_> {
     /// Returns the output tokens then of a request that decoded; absent where its prefill is to be
-    /// replayed. Each step since gave one token.
+    /// replayed. Each step since is taken to have given its mean tokens a step.
     ///
     /// Of an answer that does not stream nothing is seen before its end: past the reach of the replay it
     /// is held to be half way.
@@ -131,12 +139,18 @@ impl Past<'_> {
             let lost_sight = !entry.streamed && entry.expected < self.captured;
             return lost_sight.then(|| (entry.load.output_tokens / 2).max(1));
         };
-        if back(first, self.egress).unix_us() > self.captured.unix_us() + TOGETHER_US {
+        let began = back(first, self.egress);
+        if began.unix_us() > self.moment.unix_us() + TOGETHER_US {
             return None;
         }
-        let before = self.step_ends.partition_point(|end| *end <= self.captured);
-        let since = u32::try_from(self.step_ends.len() - before).unwrap_or(u32::MAX);
-        Some(entry.produced_tokens().saturating_sub(since).max(1))
+        let since = |at: Timestamp| self.step_ends.len() - self.step_ends.partition_point(|end| *end <= at);
+        let steps = since(back(began, Duration::from_micros(TOGETHER_US)));
+        let produced = f64::from(entry.produced_tokens());
+        // Where the first step is no longer remembered, each gave one token.
+        let remembered = self.step_ends.first().is_some_and(|oldest| *oldest <= began);
+        let tokens_a_step = if remembered && steps > 0 { produced / steps as f64 } else { 1.0 };
+        let output = produced - tokens_a_step * since(self.captured) as f64;
+        Some((output.round() as u32).max(1))
     }
 }
 

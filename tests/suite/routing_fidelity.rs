@@ -279,7 +279,7 @@ fn params() -> EngineParams {
 fn requests(streamed: bool) -> Vec<Request> {
     let mut rng = ChaCha8Rng::seed_from_u64(5);
     let mut at_us = START_US + 1000;
-    (0..300)
+    (0..120)
         .map(|_| {
             at_us += (-(1.0 - rng.random::<f64>()).ln() * 125_000.0) as u64;
             let prompt_tokens = if rng.random_bool(0.2) { 9000 } else { rng.random_range(50..1500) };
@@ -293,10 +293,24 @@ fn error(period_ms: Option<u64>, streamed: bool) -> f64 {
 }
 
 #[test]
-fn zzz() {
-    for p in [Some(1), Some(20), Some(400), Some(1900), None] {
-        for st in [true, false] {
-            eprintln!("{p:?} streamed {st}: {}", error(p, st));
-        }
+fn a_snapshot_of_this_moment_gives_the_ideal_estimate() {
+    assert!(error(Some(1), true) < 1e-6);
+}
+
+#[test]
+fn old_snapshots_rolled_forward_stay_near_it() {
+    for (period_ms, streamed, most) in
+        [(20, true, 0.005), (400, true, 0.01), (400, false, 0.04), (1900, true, 0.03), (1900, false, 0.06)]
+    {
+        let error = error(Some(period_ms), streamed);
+        assert!(error < most, "captured every {period_ms} ms, streamed {streamed}: {error}");
+    }
+}
+
+#[test]
+fn the_ledger_alone_comes_near_it() {
+    for (streamed, most) in [(true, 0.02), (false, 0.08)] {
+        let error = error(None, streamed);
+        assert!(error < most, "streamed {streamed}: {error}");
     }
 }
