@@ -3,6 +3,7 @@
 //! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
 
 pub mod config;
+pub mod demo;
 pub mod engine;
 pub mod estimate;
 pub mod explain;
@@ -40,6 +41,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     Serve(serve::Args),
+    Demo(demo::Args),
     Engine(engine::Args),
     Estimate(estimate::Args),
     Predict(predict::Args),
@@ -54,6 +56,7 @@ impl Command {
     fn run(self) -> anyhow::Result<()> {
         match self {
             Self::Serve(args) => serve::run(args),
+            Self::Demo(args) => demo::run(args),
             Self::Engine(args) => engine::run(args),
             Self::Estimate(args) => estimate::run(args),
             Self::Predict(args) => predict::run(args),
