@@ -249,7 +249,7 @@ fn replayed(scenario: &Scenario<'_>, options: LineOptions) -> Result<Answer, Sta
         Ended::Unschedulable => Some("unschedulable"),
         Ended::Limit => Some("limit"),
     };
-    let prefill = ttft.zip(wait).map(|(ttft, wait)| ttft - wait);
+    let prefill = ttft.zip(wait).map(|(ttft, wait)| ttft.saturating_sub(wait));
     Ok(Answer {
         ttft_s: ttft.map(exact_seconds),
         steps,
