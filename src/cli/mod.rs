@@ -9,7 +9,7 @@ pub mod explain;
 pub mod route;
 pub mod serve;
 pub mod store;
-pub mod table;
+mod table;
 
 use std::{
     io::{self, Write},

@@ -118,7 +118,7 @@ pub(super) struct Running {
 pub(super) struct Identity {
     pub(super) id: Arc<str>,
     pub(super) max_tokens: Option<u32>,
-    aborted: bool,
+    pub(super) aborted: bool,
 }
 
 /// One engine with its residents and block cache.

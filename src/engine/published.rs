@@ -23,12 +23,13 @@ pub struct SnapshotMeta {
 
 impl Engine {
     /// Captures the state as of `meta.captured`: the running batch counted as computed, its tokens not
-    /// yet emitted, every prefix hit looked up now.
+    /// yet emitted, every prefix hit looked up now. Requests that only wait for their release are left
+    /// out, and their blocks count as free.
     #[must_use]
     pub fn snapshot(&self, meta: SnapshotMeta) -> Snapshot {
         let (mut running, mut to_be_freed) = (Vec::with_capacity(self.state.running.len()), 0);
         for &slot in &self.state.running {
-            if self.state.requests[slot].is_finished() {
+            if self.leaves(slot) {
                 to_be_freed += self.state.kv.exclusive(slot);
             } else {
                 running.extend(self.running_resident(slot));
@@ -97,6 +98,11 @@ impl Engine {
         &self.counters
     }
 
+    /// Returns whether a running request only waits for its release.
+    fn leaves(&self, slot: Slot) -> bool {
+        self.state.requests[slot].is_finished() || self.identities[slot].as_ref().is_none_or(|i| i.aborted)
+    }
+
     /// Returns everyone who waits, in the order of admission.
     fn queue(&self) -> Vec<Slot> {
         let mut queue: Vec<Slot> = self.state.waiting.iter().chain(&self.arrived).copied().collect();
@@ -108,7 +114,8 @@ impl Engine {
 
     fn in_flight(&self) -> Option<InFlight> {
         let running = self.running.as_ref()?;
-        let tokens = running.batch.members.iter().filter_map(|member| {
+        let stays = running.batch.members.iter().filter(|member| !self.leaves(member.slot));
+        let tokens = stays.filter_map(|member| {
             let identity = self.identities[member.slot].as_ref()?;
             Some((identity.id.to_string(), member.num_scheduled_tokens))
         });

@@ -117,6 +117,9 @@ fn an_abort_frees_at_once_or_when_the_batch_ends() {
     assert!(engine.abort("a"));
     assert!(!engine.abort("a"), "it is gone for its caller");
     assert_eq!((engine.num_waiting(), engine.free_blocks()), (0, 20));
+    let taken = snapshot(&engine);
+    assert_eq!((taken.running.len(), taken.free_kv_blocks), (1, 25), "a snapshot shows who stays");
+    assert_eq!(taken.in_flight.unwrap().tokens, [(String::from("b"), 50)].into());
     assert_eq!(engine.end(), [], "an aborted request emits nothing");
     assert_eq!(engine.free_blocks(), 25);
     engine.add(request("a", 10, 9)).unwrap();

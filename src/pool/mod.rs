@@ -13,6 +13,7 @@ mod rebuild;
 mod remaining;
 mod reservation;
 mod slot;
+mod steps;
 #[cfg(test)]
 mod tests;
 

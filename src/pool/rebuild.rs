@@ -1,8 +1,8 @@
 //! A snapshot rebuilt from the ledger alone, for instances whose engine tells nothing or too late.
 //!
-//! It knows this router's requests only. The capture is put where the oldest request without a first
-//! token was expected, so that the replay runs the prefill already done since; answers that stream are
-//! taken back to that moment at their mean pace.
+//! It knows this router's requests only. The capture is put at the end of a step before the oldest
+//! request without a first token came, so that the replay does the prefill done since; answers that
+//! stream are taken back to that step.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -11,6 +11,7 @@ use super::{
     ledger::Entry,
     merge,
     remaining::{Whose, remaining_tokens},
+    steps::TOGETHER_US,
 };
 use crate::domain::{
     Basis, BasisSource, Dispatched, InstanceSpec, ModelSpec, Snapshot, Timestamp,
@@ -38,23 +39,26 @@ pub(super) fn assumed_engine(model: &ModelSpec, config: &PoolConfig) -> EnginePa
     }
 }
 
-/// Rebuilds the state at about `now` from the requests in flight, in dispatch order; looks back at most
-/// `reach`.
-pub(super) fn from_ledger(
-    spec: &InstanceSpec,
-    engine: EngineParams,
-    entries: &[Arc<Entry>],
-    now: Timestamp,
-    reach: Duration,
-) -> Basis {
-    let oldest = Timestamp::from_unix_us(now.unix_us().saturating_sub(reach.as_micros() as u64));
-    let awaited = entries.iter().filter(|entry| !entry.has_first_token()).map(|entry| entry.expected);
-    let captured = awaited.min().unwrap_or(now).min(now).max(oldest);
+/// What the ledger knows when a state is rebuilt.
+pub(super) struct Known<'a> {
+    /// The requests in flight, in dispatch order.
+    pub(super) entries: &'a [Arc<Entry>],
+    /// The ends of the engine's latest steps, oldest first.
+    pub(super) step_ends: &'a [Timestamp],
+    pub(super) now: Timestamp,
+    /// How far back the capture may lie.
+    pub(super) reach: Duration,
+}
+
+/// Rebuilds the state of an instance.
+pub(super) fn from_ledger(spec: &InstanceSpec, engine: EngineParams, known: &Known<'_>) -> Basis {
+    let egress = Duration::try_from_secs_f64(spec.overhead.egress_s).unwrap_or_default();
+    let past = past(known, egress);
     let mut running: Vec<Resident> = Vec::new();
     let mut remaining: HashMap<String, u32> = HashMap::new();
     let mut dispatched: Vec<Dispatched> = Vec::new();
-    for entry in entries.iter().filter(|entry| merge::fits(entry, &engine)) {
-        match output_at(entry, captured, now) {
+    for entry in known.entries.iter().filter(|entry| merge::fits(entry, &engine)) {
+        match past.output(entry) {
             Some(output_tokens) => {
                 let resident = resident(entry, output_tokens, &engine);
                 let predicted = f64::from(entry.load.output_tokens);
@@ -72,7 +76,7 @@ pub(super) fn from_ledger(
         dp_rank: spec.dp_rank,
         nonce: String::new(),
         seq: 0,
-        captured_unix_us: captured,
+        captured_unix_us: past.captured,
         free_kv_blocks: engine.num_kv_blocks.saturating_sub(1).saturating_sub(held),
         engine,
         in_flight: None,
@@ -89,24 +93,65 @@ pub(super) fn from_ledger(
     }
 }
 
-/// Returns the output tokens at `captured` of a request that decodes then; absent where its prefill is
-/// to be replayed.
+/// Finds the moment to rebuild: one at which every request either had its first token or had not come.
 ///
-/// Of an answer that does not stream nothing is seen before its end: past the reach of the replay it is
-/// held to be half way.
-fn output_at(entry: &Entry, captured: Timestamp, now: Timestamp) -> Option<u32> {
-    let Some(first) = entry.first_token_at() else {
-        let lost_sight = !entry.streamed && entry.expected < captured;
-        return lost_sight.then(|| (entry.load.output_tokens / 2).max(1));
-    };
-    if entry.expected > captured {
-        return None;
+/// The capture is then the end of the last step but one, since with asynchronous scheduling a step's
+/// batch is formed one step ahead; where nothing ran, the moment itself.
+fn past<'a>(known: &Known<'a>, egress: Duration) -> Past<'a> {
+    let oldest = back(known.now, known.reach);
+    let began = |entry: &Entry| entry.first_token_at().map(|first| back(first, egress));
+    let mut moment = known.now;
+    loop {
+        let under_way = known.entries.iter().filter(|entry| began(entry).is_none_or(|at| at > moment));
+        match under_way.map(|entry| entry.expected).min() {
+            Some(came) if came < moment && moment > oldest => moment = came.max(oldest),
+            _ => break,
+        }
     }
-    let produced = f64::from(entry.produced_tokens().max(1));
-    let streamed_s = now.since(first).as_secs_f64();
-    let since_s = now.since(captured).as_secs_f64();
-    let share = if streamed_s > 0.0 { (1.0 - since_s / streamed_s).max(0.0) } else { 1.0 };
-    Some(((produced * share).round() as u32).max(1))
+    let ran = known.entries.iter().any(|entry| began(entry).is_some_and(|at| at <= moment));
+    let before = known.step_ends.partition_point(|end| *end <= moment);
+    let last_but_one = known.step_ends[..before].get(before.saturating_sub(2)).copied();
+    let captured = last_but_one.filter(|_| ran).map_or(moment, |end| end.max(oldest));
+    Past { moment, captured, egress, step_ends: known.step_ends }
+}
+
+fn back(from: Timestamp, by: Duration) -> Timestamp {
+    let by_us = u64::try_from(by.as_micros()).unwrap_or(u64::MAX);
+    Timestamp::from_unix_us(from.unix_us().saturating_sub(by_us))
+}
+
+/// The moment that is rebuilt.
+struct Past<'a> {
+    moment: Timestamp,
+    captured: Timestamp,
+    egress: Duration,
+    step_ends: &'a [Timestamp],
+}
+
+impl Past<'_> {
+    /// Returns the output tokens then of a request that decoded; absent where its prefill is to be
+    /// replayed. Each step since is taken to have given its mean tokens a step.
+    ///
+    /// Of an answer that does not stream nothing is seen before its end: past the reach of the replay it
+    /// is held to be half way.
+    fn output(&self, entry: &Entry) -> Option<u32> {
+        let Some(first) = entry.first_token_at() else {
+            let lost_sight = !entry.streamed && entry.expected < self.captured;
+            return lost_sight.then(|| (entry.load.output_tokens / 2).max(1));
+        };
+        let began = back(first, self.egress);
+        if began.unix_us() > self.moment.unix_us() + TOGETHER_US {
+            return None;
+        }
+        let since = |at: Timestamp| self.step_ends.len() - self.step_ends.partition_point(|end| *end <= at);
+        let steps = since(back(began, Duration::from_micros(TOGETHER_US)));
+        let produced = f64::from(entry.produced_tokens());
+        // Where the first step is no longer remembered, each gave one token.
+        let remembered = self.step_ends.first().is_some_and(|oldest| *oldest <= began);
+        let tokens_a_step = if remembered && steps > 0 { produced / steps as f64 } else { 1.0 };
+        let output = produced - tokens_a_step * since(self.captured) as f64;
+        Some((output.round() as u32).max(1))
+    }
 }
 
 /// Returns a decoding resident between two steps: all but its newest token computed.

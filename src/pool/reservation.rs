@@ -77,9 +77,11 @@ impl Reservation {
         }
     }
 
-    /// Counts `n` more output tokens seen in the stream.
+    /// Counts `n` more output tokens seen in the stream, the first included.
     pub fn tokens(&mut self, n: u32) {
-        self.entry.add_tokens(n);
+        if let Ok(slot) = self.pool.slot(self.instance) {
+            slot.tokens(&self.entry, n, self.now.now());
+        }
     }
 
     /// Takes the engine's own usage; it goes before what the stream showed.

@@ -16,6 +16,7 @@ use super::{
     health::Health,
     ledger::{Entry, Ledger, Sent},
     merge, rebuild,
+    steps::Steps,
 };
 use crate::domain::{Basis, BasisSource, InstanceSpec, Load, ModelSpec, Snapshot, Timestamp};
 
@@ -31,6 +32,7 @@ pub(super) struct Slot {
     latest: ArcSwapOption<Snapshot>,
     derived: ArcSwapOption<Derived>,
     ledger: Mutex<Ledger>,
+    steps: Steps,
     requests: AtomicU32,
     uncached_tokens: AtomicU64,
     /// Moves at each reserve, first token and settle.
@@ -78,6 +80,7 @@ impl Slot {
             latest: ArcSwapOption::empty(),
             derived: ArcSwapOption::empty(),
             ledger: Mutex::default(),
+            steps: Steps::default(),
             requests: AtomicU32::new(0),
             uncached_tokens: AtomicU64::new(0),
             version: AtomicU64::new(0),
@@ -107,6 +110,13 @@ impl Slot {
             self.uncached_tokens.fetch_sub(entry.uncached_tokens(), Ordering::AcqRel);
             self.version.fetch_add(1, Ordering::AcqRel);
         }
+    }
+
+    /// Counts output tokens that reached the router at `now`.
+    pub(super) fn tokens(&self, entry: &Entry, n: u32, now: Timestamp) {
+        entry.add_tokens(n);
+        let egress_us = (self.spec.overhead.egress_s * 1e6) as u64;
+        self.steps.note(Timestamp::from_unix_us(now.unix_us().saturating_sub(egress_us)));
     }
 
     pub(super) fn leave(&self, entry: &Entry, now: Timestamp, produced_tokens: u32) {
@@ -240,8 +250,13 @@ impl Slot {
             |snapshot| snapshot.engine.clone(),
         );
         let entries: Vec<Arc<Entry>> = ledger.live().cloned().collect();
-        let reach = Duration::from_millis(context.config.stale_after_ms);
-        let basis = rebuild::from_ledger(&self.spec, engine, &entries, context.now, reach);
+        let known = rebuild::Known {
+            entries: &entries,
+            step_ends: &self.steps.ends(),
+            now: context.now,
+            reach: Duration::from_millis(context.config.stale_after_ms),
+        };
+        let basis = rebuild::from_ledger(&self.spec, engine, &known);
         Derived { basis, residents: None, from: None, version, listed_version, built: context.now }
     }
 

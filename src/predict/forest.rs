@@ -1,6 +1,6 @@
 //! LightGBM's trees in safe Rust: read from its text format and evaluated bit for bit as it does.
 //!
-//! LightGBM itself loads a damaged file and may then never return (specs: measured with 4.7.0), and its
+//! LightGBM itself (4.7.0) loads a damaged file and may then never return, and its
 //! handles are neither `Send` nor `Sync`; here a model is checked whole, then immutable.
 
 mod parse;

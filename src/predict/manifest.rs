@@ -117,6 +117,8 @@ pub struct Metrics {
     pub held_out_share: f64,
     /// Held-out prompts.
     pub held_out_prompts: u64,
+    /// Trees of each model, by file.
+    pub trees: BTreeMap<String, u64>,
     /// Accuracy; absent: nothing was held out.
     pub accuracy: Option<SplitMetrics>,
     /// Output tokens; absent: nothing was held out or no row tells.

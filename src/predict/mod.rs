@@ -21,7 +21,10 @@ pub use cues::Cue;
 pub use feature_tokens::{BpeTokens, FeatureTokens};
 pub use features::{FEATURE_VERSION, QueryFeatures};
 pub use forest::{Forest, ForestError};
-pub use manifest::{BundleModel, DataSummary, FeatureManifest, FileDigest, Manifest, Metrics, SplitMetrics};
+pub use manifest::{
+    BundleModel, DataSummary, FeatureManifest, FileDigest, Manifest, Metrics, SCHEMA as BUNDLE_SCHEMA,
+    SplitMetrics,
+};
 pub use pca::Pca;
 pub use predictor::{ModelPrediction, PredictionSource, Predictor};
 pub use price::cost_usd;

@@ -1,7 +1,14 @@
 //! The task that owns one simulated engine in real time: requests and questions come in by a channel,
 //! tokens go out by one channel a request. Nothing else touches the engine, so nothing locks it.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
 
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -17,6 +24,27 @@ use crate::{
 
 /// The grain of the runtime's timer rounds every sleep up; half of it is taken off to stay unbiased.
 const HALF_TIMER_GRAIN: Duration = Duration::from_micros(500);
+
+/// Weight of the latest wake-up in the mean lag.
+const LAG_WEIGHT: f64 = 0.02;
+
+/// How late the task lately woke up for what was due, on average: a machine that is too slow for its load
+/// shows here before anywhere else.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lag(Arc<AtomicU64>);
+
+impl Lag {
+    /// Returns the mean lag.
+    pub(super) fn mean(&self) -> Duration {
+        Duration::from_micros(self.0.load(Ordering::Relaxed))
+    }
+
+    fn record(&self, late: Duration) {
+        let before = self.0.load(Ordering::Relaxed) as f64;
+        let after = before + LAG_WEIGHT * (late.as_micros() as f64 - before);
+        self.0.store(after.round() as u64, Ordering::Relaxed);
+    }
+}
 
 /// One sequence on its way into the engine.
 #[derive(Debug)]
@@ -67,6 +95,7 @@ pub(super) struct OwnerHandle {
     messages: mpsc::UnboundedSender<Message>,
     clock: Arc<dyn Now>,
     scale: TimeScale,
+    lag: Lag,
 }
 
 /// The owning task is gone: the engine was shut down.
@@ -75,6 +104,11 @@ pub(super) struct OwnerHandle {
 pub(super) struct Gone;
 
 impl OwnerHandle {
+    /// Returns how late the task runs.
+    pub(super) fn lag(&self) -> Lag {
+        self.lag.clone()
+    }
+
     /// Returns the present simulated time.
     #[must_use]
     pub(super) fn now_us(&self) -> u64 {
@@ -155,12 +189,14 @@ pub(super) fn start(
     stopped: watch::Receiver<bool>,
 ) -> OwnerHandle {
     let (messages, inbox) = mpsc::unbounded_channel();
-    let handle = OwnerHandle { messages, clock: Arc::clone(&clock), scale };
+    let lag = Lag::default();
+    let handle = OwnerHandle { messages, clock: Arc::clone(&clock), scale, lag: lag.clone() };
     let owner = Owner {
         stepping,
         identity,
         scale,
         clock,
+        lag,
         listeners: HashMap::new(),
         public_ids: HashMap::new(),
         metrics: EngineMetrics::default(),
@@ -193,6 +229,7 @@ struct Owner {
     identity: Identity,
     scale: TimeScale,
     clock: Arc<dyn Now>,
+    lag: Lag,
     listeners: HashMap<String, Listener>,
     /// Engine id by the id that snapshots show.
     public_ids: HashMap<String, String>,
@@ -226,7 +263,11 @@ impl Owner {
 
     /// Runs what is due by now. `woken_for_us` is due even if the sleep ended a little early.
     fn catch_up(&mut self, woken_for_us: Option<u64>) {
-        let now_us = self.scale.simulated_us(self.clock.now()).max(woken_for_us.unwrap_or(0));
+        let now = self.clock.now();
+        if let Some(due_us) = woken_for_us {
+            self.lag.record(now.since(self.scale.wall(due_us)));
+        }
+        let now_us = self.scale.simulated_us(now).max(woken_for_us.unwrap_or(0));
         let mut happenings = std::mem::take(&mut self.happenings);
         self.stepping.advance(now_us, &mut happenings);
         for happening in happenings.drain(..) {

@@ -8,7 +8,7 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 use super::{
     Profile, SimEngineError,
     http::{Server, router},
-    owner::{self, Identity},
+    owner::{self, Identity, Lag},
     stepping::{Stepping, TimeScale},
 };
 use crate::{domain::Now, telemetry::clock::LiveClock};
@@ -40,6 +40,7 @@ impl Default for Options {
 /// A serving engine. Dropping it ends the engine and its answers.
 pub struct Handle {
     addr: SocketAddr,
+    lag: Lag,
     stop: watch::Sender<bool>,
     serving: JoinHandle<std::io::Result<()>>,
 }
@@ -49,6 +50,13 @@ impl Handle {
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
+    }
+
+    /// Returns how late the engine lately ran, on average. Over a few milliseconds the machine is too slow
+    /// for its load, and times are longer than the profile's.
+    #[must_use]
+    pub fn lag(&self) -> Duration {
+        self.lag.mean()
     }
 
     /// Ends the engine: answers under way break off. A client that reads no more is waited for
@@ -90,12 +98,13 @@ pub async fn spawn(profile: Profile, options: Options) -> Result<Handle, SimEngi
     };
     let (stop, stopped) = watch::channel(false);
     let handle = owner::start(stepping, identity, scale, clock, stopped.clone());
+    let lag = handle.lag();
     let server = Arc::new(Server::new(profile, options.seed, handle, origin.unix_us() / 1_000_000));
     // A token must not wait for the next one to fill its packet.
     let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
     let serving = axum::serve(listener, router(server)).with_graceful_shutdown(until(stopped));
     let serving = tokio::spawn(async move { serving.await });
-    Ok(Handle { addr, stop, serving })
+    Ok(Handle { addr, lag, stop, serving })
 }
 
 /// Waits until the engine is told to stop, or nobody is left to tell it.

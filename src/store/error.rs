@@ -16,7 +16,9 @@ pub enum StoreError {
         known: String,
     },
     /// The database cannot be opened or its tables cannot be made.
-    #[error("cannot open the store `{url}` (hint: check that the folder exists and is writable)")]
+    #[error(
+        "cannot open the store `{url}` (hint: check the name, and that the folder exists and is writable)"
+    )]
     Open {
         /// As given.
         url: String,

@@ -6,7 +6,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use bear::store::{self, DecisionRow, IfMissing};
+use bear::store::{self, DecisionRow};
 
 use crate::store::full_row;
 
@@ -34,7 +34,7 @@ async fn fill(folder: &Path) -> Vec<DecisionRow> {
     let mut retried = full_row("r1", "a2", 1_764_460_800_000_001);
     retried.decision.reason = bear::domain::Reason::Retry;
     let rows = vec![full_row("r1", "a1", 1_764_460_800_000_000), retried, full_row("r2", "a3", 3)];
-    store::open(&url, IfMissing::Create).await.unwrap().append(&rows).await.unwrap();
+    store::open(&url).await.unwrap().append(&rows).await.unwrap();
     rows
 }
 

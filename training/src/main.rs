@@ -1,6 +1,17 @@
 //! `bear-train`: the command line of the trainer.
 
-fn main() {
-    eprintln!("bear-train: no subcommand is built in yet");
-    std::process::exit(2);
+mod cli;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+fn main() -> ExitCode {
+    match cli::run(cli::Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bear-train: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -51,7 +51,10 @@ pub fn train(texts: impl IntoIterator<Item = String>) -> Result<String, Tokenize
             "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
             "vocab": vocabulary, "merges": merges},
     });
-    tokenizers::canonicalize_str(&classic.to_string()).map_err(|e| error(&e))
+    let canonical = tokenizers::canonicalize_str(&classic.to_string()).map_err(|e| error(&e))?;
+    // One line: the pretty form is twice as long.
+    let compact: serde_json::Value = serde_json::from_str(&canonical).map_err(|e| error(&e))?;
+    Ok(format!("{compact}\n"))
 }
 
 /// Cuts a text as the pre-tokenizer does (a word with the space before it, a run of digits, of marks, of white

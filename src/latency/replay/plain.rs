@@ -81,9 +81,9 @@ impl Start {
         let ended = run.drive().err().unwrap_or(Ended::Reached);
         Replayed {
             ended,
-            wait: run.scheduled.map(|at| at - arrived),
-            ttft: run.first_token.map(|at| at - arrived),
-            end: run.end - arrived,
+            wait: run.scheduled.map(|at| at.saturating_sub(arrived)),
+            ttft: run.first_token.map(|at| at.saturating_sub(arrived)),
+            end: run.end.saturating_sub(arrived),
             output_tokens: run.start.state.requests[run.start.query].num_output_tokens,
             steps: run.steps,
         }
@@ -116,7 +116,7 @@ impl<F: FnMut(Step<'_>)> Run<F> {
         match self.start.flying.take() {
             Some(flying) => {
                 self.began = flying.started;
-                self.end = (self.began + self.start.batch_time.duration(&flying.work)).max(0);
+                self.end = self.began.saturating_add(self.start.batch_time.duration(&flying.work)).max(0);
                 for slot in flying.emitting {
                     self.start.state.emit(slot);
                 }
@@ -192,7 +192,7 @@ impl<F: FnMut(Step<'_>)> Run<F> {
     fn run(&mut self, at: i128) {
         let duration = self.start.batch_time.duration(&BatchWork::from(&self.batch));
         self.began = at;
-        self.end = at + duration;
+        self.end = at.saturating_add(duration);
         self.step(at, duration);
         if self.start.state.requests[self.start.query].status == RequestStatus::Running {
             self.scheduled.get_or_insert(at);

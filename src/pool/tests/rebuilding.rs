@@ -28,39 +28,59 @@ fn a_prefill_under_way_is_replayed_from_its_arrival() {
     assert_eq!(bench.on_their_way(), ["r1"]);
 }
 
+/// Streams `steps` steps of 10 ms with `tokens` tokens each.
+fn stream(bench: &Bench, reservation: &mut Reservation, steps: u32, tokens: u32) {
+    for _ in 0..steps {
+        bench.clock.advance_ms(10);
+        reservation.first_token();
+        reservation.tokens(tokens);
+    }
+}
+
 #[test]
-fn a_streaming_answer_runs_with_what_it_produced() {
+fn a_streaming_answer_runs_with_what_it_had_a_step_before_the_last() {
     let bench = Bench::new(1);
     let mut streaming = bench.reserve(0, "r1", load(160, 90));
-    bench.clock.advance_ms(100);
-    streaming.first_token();
-    streaming.tokens(1);
     bench.clock.advance_ms(90);
-    streaming.tokens(32);
+    stream(&bench, &mut streaming, 34, 1);
     let basis = bench.basis();
     let resident = &basis.snapshot.running[0];
     assert_eq!((resident.prompt_tokens, resident.output_tokens, resident.computed_tokens), (160, 33, 192));
     assert_eq!((resident.kv_blocks, basis.predicted_remaining["r1"]), (12, 57));
     assert_eq!(basis.snapshot.free_kv_blocks, basis.snapshot.engine.num_kv_blocks - 1 - 12);
-    assert_eq!(basis.snapshot.captured_unix_us, bench.clock.now());
+    let last_but_one_us = bench.clock.now().unix_us() - 10_000 - 2000;
+    assert_eq!(basis.snapshot.captured_unix_us.unix_us(), last_but_one_us, "less the egress");
 }
 
 #[test]
-fn a_streaming_answer_is_taken_back_to_the_capture_at_its_mean_pace() {
+fn a_streaming_answer_is_taken_back_to_where_an_unanswered_request_came() {
+    for tokens in [1, 3] {
+        let bench = Bench::new(1);
+        let mut streaming = bench.reserve(0, "r1", load(160, 300));
+        stream(&bench, &mut streaming, 20, tokens);
+        bench.clock.advance_ms(1);
+        let _behind = bench.reserve(0, "r2", load(4000, 10));
+        stream(&bench, &mut streaming, 5, tokens);
+        let basis = bench.basis();
+        // It came 5 ms after step 20 was seen and 3 ms before step 21 ended: the capture ends step 19.
+        assert_eq!(basis.snapshot.captured_unix_us.unix_us(), START_US + 190_000 - 2000);
+        assert_eq!(basis.snapshot.running[0].output_tokens, 19 * tokens);
+        assert_eq!(basis.predicted_remaining["r1"], 300 - 19 * tokens);
+        assert_eq!(bench.on_their_way(), ["r2"]);
+    }
+}
+
+#[test]
+fn a_prefill_that_ended_after_the_moment_is_replayed_from_before_it() {
     let bench = Bench::new(1);
-    let mut streaming = bench.reserve(0, "r1", load(160, 90));
+    let mut first = bench.reserve(0, "r1", load(9000, 90));
     bench.clock.advance_ms(100);
-    streaming.first_token();
-    bench.clock.advance_ms(60);
-    let _behind = bench.reserve(0, "r2", load(4000, 10));
-    bench.clock.advance_ms(40);
-    streaming.tokens(50);
+    let _second = bench.reserve(0, "r2", load(9000, 90));
+    bench.clock.advance_ms(100);
+    stream(&bench, &mut first, 1, 1);
     let basis = bench.basis();
-    assert_eq!(basis.snapshot.captured_unix_us.unix_us(), START_US + 160_000 + INGRESS_US);
-    // 50 tokens in 100 ms, of which 36 ms lie after the capture: 32 of them before.
-    assert_eq!(basis.snapshot.running[0].output_tokens, 32);
-    assert_eq!(basis.predicted_remaining["r1"], 58);
-    assert_eq!(bench.on_their_way(), ["r2"]);
+    assert_eq!(basis.snapshot.captured_unix_us.unix_us(), START_US + INGRESS_US);
+    assert_eq!(bench.on_their_way(), ["r1", "r2"]);
 }
 
 #[test]
@@ -98,10 +118,11 @@ fn a_rebuilt_state_is_kept_for_its_period_while_only_tokens_arrive() {
     let bench = Bench::new(1);
     let mut streaming = bench.reserve(0, "r1", load(160, 90));
     streaming.first_token();
+    streaming.tokens(1);
     let before = bench.basis();
     streaming.tokens(5);
     bench.clock.advance_ms(19);
     assert!(Arc::ptr_eq(&before.snapshot, &bench.basis().snapshot));
     bench.clock.advance_ms(1);
-    assert_eq!(bench.basis().snapshot.running[0].output_tokens, 5);
+    assert!(!Arc::ptr_eq(&before.snapshot, &bench.basis().snapshot));
 }

@@ -264,7 +264,7 @@ fn add_tree(forest: &mut Forest, tree: usize, raw: &RawTree<'_>) -> Result<(), F
     } else {
         let left: Vec<i64> = raw.array(tree, "left_child", splits)?;
         let right: Vec<i64> = raw.array(tree, "right_child", splits)?;
-        check_shape(&left, &right).map_err(error)?;
+        check_shape(&left, &right, tree)?;
         let rules = parse_rules(forest, tree, raw, splits)?;
         let next = |child: i64| {
             if child < 0 { Next::Leaf(first_leaf + !child as u32) } else { Next::Split(first + child as u32) }
@@ -279,7 +279,8 @@ fn add_tree(forest: &mut Forest, tree: usize, raw: &RawTree<'_>) -> Result<(), F
 }
 
 /// Proves that the children form one tree over all splits and all leaves: a negative child is leaf `!child`.
-fn check_shape(left: &[i64], right: &[i64]) -> Result<(), String> {
+fn check_shape(left: &[i64], right: &[i64], tree: usize) -> Result<(), ForestError> {
+    let refuse = |what: String| Err(ForestError::Tree { tree, what });
     let splits = left.len();
     let mut split_seen = vec![false; splits];
     let mut leaf_seen = vec![false; splits + 1];
@@ -293,9 +294,11 @@ fn check_shape(left: &[i64], right: &[i64]) -> Result<(), String> {
                 (&mut split_seen, "split", child as usize)
             };
             match seen.get_mut(index) {
-                None => return Err(format!("split {split} leads to {kind} {index}, which does not exist")),
+                None => {
+                    return refuse(format!("split {split} leads to {kind} {index}, which does not exist"));
+                }
                 Some(true) => {
-                    return Err(format!("{kind} {index} is reached twice: a cycle or a shared child"));
+                    return refuse(format!("{kind} {index} is reached twice: a cycle or a shared child"));
                 }
                 Some(seen) => *seen = true,
             }
@@ -305,8 +308,8 @@ fn check_shape(left: &[i64], right: &[i64]) -> Result<(), String> {
         }
     }
     match (split_seen.iter().position(|seen| !seen), leaf_seen.iter().position(|seen| !seen)) {
-        (Some(split), _) => Err(format!("split {split} is never reached")),
-        (None, Some(leaf)) => Err(format!("leaf {leaf} is never reached")),
+        (Some(split), _) => refuse(format!("split {split} is never reached")),
+        (None, Some(leaf)) => refuse(format!("leaf {leaf} is never reached")),
         (None, None) => Ok(()),
     }
 }

@@ -1,0 +1,179 @@
+//! Arguments and what they start: train, synthesize, tokenizer, fixture.
+
+use std::{
+    collections::BTreeMap,
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, bail};
+use bear::predict::{BpeTokens, Predictor};
+use bear_training::{
+    evaluations::{self, ModelFacts},
+    fit::{self, Order},
+    fixture,
+    recipe::Recipe,
+    synthetic::{self, Synthesis},
+    tokenizer,
+};
+use clap::{Args, Parser, Subcommand};
+use flate2::{Compression, write::GzEncoder};
+use indicatif::{ProgressBar, ProgressStyle};
+
+/// Train BEAR's predictors from evaluations, and make what training needs.
+#[derive(Parser)]
+#[command(
+    name = "bear-train",
+    version,
+    args_conflicts_with_subcommands = true,
+    subcommand_negates_reqs = true,
+    after_help = "Example:\n  bear-train evaluations.jsonl.gz --models models.json --out bundles/mine\n\n\
+        An evaluation is one JSON line:\n  {\"prompt_id\":\"1\",\"prompt\":\"…\",\"model\":\"qwen3-8b\",\"score\":0.8,\"output_tokens\":312}\n\
+        models.json gives each model's facts:\n  {\"qwen3-8b\":{\"parameters_b\":8.2,\"max_model_len\":40960}}"
+)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    train: TrainArguments,
+}
+
+#[derive(Args)]
+struct TrainArguments {
+    /// Evaluations: JSON lines, gzip by the suffix .gz.
+    #[arg(required = true)]
+    evaluations: Vec<PathBuf>,
+    /// Facts about the models, a JSON file.
+    #[arg(long, value_name = "FILE", required = true)]
+    models: Option<PathBuf>,
+    /// The folder to write the bundle to; made if absent.
+    #[arg(long, value_name = "DIR", required = true)]
+    out: Option<PathBuf>,
+    /// The trainer's parameters, a JSON file; absent: the defaults, which the manifest shows.
+    #[arg(long, value_name = "FILE")]
+    recipe: Option<PathBuf>,
+    /// The bundle's name; absent: the folder's.
+    #[arg(long)]
+    name: Option<String>,
+    /// Another feature tokenizer (`tokenizer.json`, canonical); absent: the built-in one.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    /// Print the manifest instead of the card.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Generate evaluations of the paper's three models on its four tasks.
+    Synthesize {
+        /// Seed of everything.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Prompts, in equal parts of the four tasks; three rows each.
+        #[arg(long, default_value_t = 2_000)]
+        prompts: usize,
+        /// The file to write, gzip by the suffix .gz.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Train the feature tokenizer on generated text.
+    Tokenizer {
+        /// Seed of the text.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Texts to train on.
+        #[arg(long, default_value_t = 8_000)]
+        texts: usize,
+        /// The file to write.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Write the models and rows that the tree evaluation is tested against.
+    Fixture {
+        /// Seed of everything.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// The folder to write to.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
+}
+
+/// Does what the arguments ask.
+pub(crate) fn run(arguments: Arguments) -> Result<()> {
+    match arguments.command {
+        None => train(&arguments.train),
+        Some(Command::Synthesize { seed, prompts, out }) => synthesize(&Synthesis { seed, prompts }, &out),
+        Some(Command::Tokenizer { seed, texts, out }) => {
+            let json = tokenizer::train(synthetic::tokenizer_corpus(seed, texts))?;
+            BpeTokens::from_bytes(json.as_bytes())?;
+            write(&out, json.as_bytes())
+        }
+        Some(Command::Fixture { seed, out }) => write_folder(&out, &fixture::files(seed)?),
+    }
+}
+
+fn train(arguments: &TrainArguments) -> Result<()> {
+    let (Some(models), Some(out)) = (&arguments.models, &arguments.out) else {
+        bail!("--models and --out are needed");
+    };
+    let facts: BTreeMap<String, ModelFacts> = read_json(models)?;
+    let recipe: Recipe = arguments.recipe.as_deref().map(read_json).transpose()?.unwrap_or_default();
+    let tokenizer = match &arguments.tokenizer {
+        Some(path) => fs::read(path).with_context(|| path.display().to_string())?,
+        None => BpeTokens::built_in_bytes().to_vec(),
+    };
+    let tokens = BpeTokens::from_bytes(&tokenizer)?;
+    let name = match (&arguments.name, out.file_name()) {
+        (Some(name), _) => name.clone(),
+        (None, Some(folder)) => folder.to_string_lossy().into_owned(),
+        (None, None) => bail!("{}: has no name to call the bundle by; give --name", out.display()),
+    };
+    let reading = ProgressBar::new_spinner().with_message("evaluations read");
+    reading.set_style(ProgressStyle::with_template("{pos} {msg} ({elapsed})")?);
+    let corpus = evaluations::read(&arguments.evaluations, &facts, &tokens, || reading.inc(1))?;
+    reading.finish_and_clear();
+    let training = ProgressBar::new(u64::from(fit::rounds(&recipe))).with_message("rounds trained");
+    training.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})")?);
+    let order = Order { name: &name, recipe: &recipe, facts: &facts, tokenizer: &tokenizer };
+    let files = fit::fit(&corpus, &order, || training.inc(1))?;
+    training.finish_and_clear();
+    let predictor = Predictor::from_bundle(&files).context("the new bundle does not load")?;
+    write_folder(out, &files)?;
+    let shown = if arguments.json { "manifest.json" } else { "card.md" };
+    print!("{}", String::from_utf8_lossy(files.get(shown).map(Vec::as_slice).unwrap_or_default()));
+    if !arguments.json {
+        println!("\nWrote {} as {}.", out.display(), predictor.version());
+    }
+    Ok(())
+}
+
+fn synthesize(plan: &Synthesis, out: &Path) -> Result<()> {
+    let rows = synthetic::synthesize(plan, &BpeTokens::built_in());
+    let file = File::create(out).with_context(|| out.display().to_string())?;
+    let mut writer: Box<dyn Write> = if out.extension().is_some_and(|suffix| suffix == "gz") {
+        Box::new(GzEncoder::new(file, Compression::fast()))
+    } else {
+        Box::new(BufWriter::new(file))
+    };
+    for row in rows {
+        writeln!(writer, "{}", row.to_json())?;
+    }
+    writer.flush().with_context(|| out.display().to_string())
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
+    let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+    serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+fn write_folder(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    files.iter().try_for_each(|(name, bytes)| write(&folder.join(name), bytes))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    fs::write(path, bytes).with_context(|| path.display().to_string())
+}
