@@ -237,13 +237,14 @@ impl Engine {
         }
         let mut batch = std::mem::take(&mut self.spare);
         let mut preempted = Vec::new();
+        batch.clear();
         if std::mem::take(&mut self.behind) {
+            // The batch formed behind the last one: before its finished are released and the new join.
             self.form(&mut batch, &mut preempted);
-        } else {
-            batch.clear();
         }
         self.release_finished();
         self.state.waiting.extend(self.arrived.drain(..));
+        // A fresh start; an empty formation that preempted is tried again.
         while batch.is_empty() {
             self.form(&mut batch, &mut preempted);
             if batch.preempted.is_empty() {

@@ -110,12 +110,13 @@ impl KvBlocks for BlockCounts {
         let need = self.config.blocks_for(num_tokens).saturating_sub(count.held);
         self.free -= need;
         count.held += need;
-        count.exclusive += need;
+        count.exclusive = count.exclusive.saturating_add(need);
     }
 
     /// A preempted request is taken to find nothing of its blocks again.
     fn release(&mut self, slot: Slot) {
-        self.free += std::mem::take(&mut self.counts[slot]).exclusive;
+        let count = std::mem::take(&mut self.counts[slot]);
+        self.free = self.free.saturating_add(count.exclusive);
     }
 
     fn nothing_runs(&mut self, waiting: &mut dyn Iterator<Item = Slot>) {

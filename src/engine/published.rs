@@ -85,7 +85,7 @@ impl Engine {
         self.state.kv.free()
     }
 
-    /// Returns the share of usable blocks in use, in [0,1] (`vllm:kv_cache_usage_perc`).
+    /// Returns the share of usable blocks in use, from 0 to 1 (`vllm:kv_cache_usage_perc`).
     #[must_use]
     pub fn kv_cache_usage(&self) -> f64 {
         let usable = self.state.config.usable_blocks();

@@ -303,3 +303,52 @@ proptest! {
         prop_assert!(!fcfs || watched.admitted.is_sorted(), "first come, first served: {:?}", watched.admitted);
     }
 }
+
+/// Returns a counted state with these (prompt, remaining, cached, blocks in use) waiting.
+fn counted(params: &EngineParams, waiting: &[(u32, u32, u32, u32)]) -> EngineState<BlockCounts> {
+    let config = SchedulerConfig::try_from(params).unwrap();
+    let mut state = EngineState::new(config, BlockCounts::new(config, config.usable_blocks()));
+    for (slot, &(prompt, remaining, cached_tokens, cached_blocks_in_use)) in waiting.iter().enumerate() {
+        state.requests.push(Request {
+            num_prompt_tokens: prompt,
+            num_output_tokens: 0,
+            num_computed_tokens: 0,
+            num_remaining_tokens: remaining,
+            priority: 0,
+            arrival: slot as u64,
+            status: RequestStatus::Waiting,
+        });
+        state.kv.push(BlockCount { cached_tokens, cached_blocks_in_use, ..BlockCount::default() });
+        state.waiting.push_back(slot);
+    }
+    state
+}
+
+proptest! {
+    #[test]
+    fn counted_blocks_are_conserved(
+        params in any_params(),
+        waiting in proptest::collection::vec((1..250_u32, 1..60_u32, 0..250_u32, 0..9_u32), 1..10),
+    ) {
+        let mut state = counted(&params, &waiting);
+        let mut vllm = (scheduler("vllm-v1").unwrap().counted)(&state.config, None).unwrap();
+        let mut batch = Batch::default();
+        for step in 0..10_000 {
+            vllm.form(&mut state, &mut batch);
+            let exclusive: u32 = state.running.iter().map(|&slot| state.kv.count(slot).exclusive).sum();
+            prop_assert_eq!(state.kv.free() + exclusive, state.config.usable_blocks(), "step {}", step);
+            let tokens: u32 = batch.members.iter().map(|member| member.num_scheduled_tokens).sum();
+            prop_assert!(tokens <= params.max_num_batched_tokens);
+            prop_assert!(state.running.len() <= params.max_num_seqs as usize);
+            state.advance(&batch);
+            for member in batch.members.iter().filter(|member| member.emits) {
+                state.emit(member.slot);
+            }
+            state.release_finished(|_| ());
+            if state.running.is_empty() && state.waiting.is_empty() {
+                return Ok(());
+            }
+        }
+        prop_assert!(false, "it never comes to rest");
+    }
+}

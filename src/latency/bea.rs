@@ -100,7 +100,7 @@ fn fill(estimate: &mut Estimate, replayed: &Replayed, overhead: &Overhead, horiz
     estimate.ttft = match (replayed.wait, replayed.ttft) {
         (Some(wait), Some(ttft)) => Ok(Ttft {
             wait_s: overhead.ingress_s + seconds(wait),
-            prefill_s: seconds(ttft - wait) + overhead.egress_s,
+            prefill_s: seconds(ttft.saturating_sub(wait)) + overhead.egress_s,
         }),
         _ if replayed.ended == Ended::Limit => Err(NoEstimate::Limit),
         _ => Err(NoEstimate::Unschedulable),
@@ -111,7 +111,7 @@ fn fill(estimate: &mut Estimate, replayed: &Replayed, overhead: &Overhead, horiz
     }
     if replayed.output_tokens > 1 {
         let after_first = f64::from(replayed.output_tokens - 1);
-        estimate.tpot_s = Some(seconds(replayed.end - ttft) / after_first);
+        estimate.tpot_s = Some(seconds(replayed.end.saturating_sub(ttft)) / after_first);
     }
     if horizon == Horizon::Completion {
         estimate.e2e_s = Some(overhead.ingress_s + seconds(replayed.end) + overhead.egress_s);

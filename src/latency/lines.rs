@@ -110,7 +110,7 @@ pub struct AnswerBatch {
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// Not the JSON that is expected.
-    #[error("{source}")]
+    #[error("{}", on_one_line(source))]
     Parse {
         /// Where.
         path: String,
@@ -160,6 +160,15 @@ impl LineError {
     #[must_use]
     pub fn to_line(&self, number: usize) -> Value {
         serde_json::json!({ "error": self.to_string(), "line": number, "path": self.path() })
+    }
+}
+
+/// Returns the parser's message with the column only: it counts lines within the one it is given.
+fn on_one_line(source: &serde_json::Error) -> String {
+    let message = source.to_string();
+    match message.rsplit_once(" at line ") {
+        Some((message, _)) => format!("{message} at column {}", source.column()),
+        None => message,
     }
 }
 
@@ -240,7 +249,7 @@ fn replayed(scenario: &Scenario<'_>, options: LineOptions) -> Result<Answer, Sta
         Ended::Unschedulable => Some("unschedulable"),
         Ended::Limit => Some("limit"),
     };
-    let prefill = ttft.zip(wait).map(|(ttft, wait)| ttft - wait);
+    let prefill = ttft.zip(wait).map(|(ttft, wait)| ttft.saturating_sub(wait));
     Ok(Answer {
         ttft_s: ttft.map(exact_seconds),
         steps,

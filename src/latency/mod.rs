@@ -38,10 +38,10 @@ pub struct LatencyConfig {
 }
 
 impl Default for LatencyConfig {
-    /// 20,000 steps are minutes of decoding: past any target, and still a few hundred milliseconds of
-    /// work at 20 residents in the worst case.
+    /// 10,000 steps are more than a minute of decoding, past any target, and some 35 ms of work where 256
+    /// residents decode.
     fn default() -> Self {
-        Self { step_limit: 20_000 }
+        Self { step_limit: 10_000 }
     }
 }
 

@@ -4,6 +4,7 @@
 use std::{env, fs, path::PathBuf};
 
 use bear::latency::lines::{self, LineOptions};
+use proptest::prelude::*;
 use serde_json::Value;
 
 /// Times agree to this relative difference; everything else exactly.
@@ -117,4 +118,60 @@ fn every_rule_has_its_case() {
     }
     assert!(cases > 80, "{cases} cases");
     assert!(failures.is_empty(), "{} of {cases} cases differ:\n{}", failures.len(), failures.join("\n"));
+}
+
+/// Counts at and around every limit there is.
+fn count() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        4 => 0..30_u32,
+        4 => prop::sample::select(vec![90_u32, 99, 100, 101, 500, 989, 998, 999, 1_000, 1_001]),
+        1 => prop::sample::select(vec![u32::MAX / 2, u32::MAX - 1, u32::MAX]),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2_000))]
+
+    #[test]
+    fn no_state_makes_the_replay_panic(
+        n in prop::collection::vec(count(), 27),
+        switches in prop::collection::vec(any::<bool>(), 4),
+        (started_us, now_us) in (any::<u64>(), any::<u64>()),
+        b in prop::collection::vec(prop_oneof![Just(0.0), Just(1e-3), Just(-1.0), Just(1e300)], 5),
+    ) {
+        // Sizes are kept in range, so that most states get past the checks; the rest is anything.
+        let resident = |id: &str, n: &[u32]| {
+            let (prompt, output) = (1 + n[0] % 600, n[2] % 300);
+            serde_json::json!({
+                "id": id, "prompt_tokens": prompt, "computed_tokens": n[1] % (prompt + output),
+                "output_tokens": output, "kv_blocks": n[3], "kv_blocks_exclusive": n[4],
+                "cached_tokens": n[5], "cached_blocks_in_use": n[6], "max_tokens": n[0],
+            })
+        };
+        let input = serde_json::json!({
+            "snapshot": {
+                "schema": "bear.snapshot.v1", "instance": "m", "seq": 1, "captured_unix_us": 1_764_460_800_000_000_u64,
+                "engine": {
+                    "scheduler": "vllm-v1", "max_num_batched_tokens": n[0], "max_num_seqs": n[1],
+                    "block_size": 10 + n[2] % 50, "num_kv_blocks": n[3].max(100), "max_model_len": 1_000,
+                    "long_prefill_token_threshold": n[4], "watermark_blocks": n[5],
+                    "reserve_full_isl": switches[0], "enable_prefix_caching": switches[1],
+                    "policy": if switches[2] { "fcfs" } else { "priority" }, "async_scheduling": switches[3],
+                },
+                "free_kv_blocks": n[6],
+                "in_flight": { "started_unix_us": started_us, "tokens": { "r1": n[7] % 3 } },
+                "running": [resident("r1", &n[8..]), resident("r2", &n[11..])],
+                "waiting": [resident("w1", &n[14..])],
+                "waiting_beyond": { "requests": n[21] % 4, "prefill_tokens": 1 + n[22] % 2_000 },
+            },
+            "calibration": { "b0_s": b[0], "b1_s": b[1], "b2_s": b[2], "b3_s": b[3], "b4_s": b[4] },
+            "now_unix_us": now_us,
+            "query": {
+                "prompt_tokens": 1 + n[23] % 998, "cached_tokens": n[24], "cached_blocks_in_use": n[25],
+                "output_tokens": n[26],
+            },
+        });
+        let answer = answer(&input, LineOptions { trace: true, step_limit: 50 });
+        prop_assert!(answer["ttft_s"].is_number() || answer["reason"].is_string() || answer["error"].is_string());
+    }
 }
