@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 use super::{print, runtime};
 use crate::{
     domain::{Now, Timestamp},
-    store::{self, Cursor, DecisionRow, Order, Store, StoreConfig},
+    store::{self, Cursor, DecisionRow, IfMissing, Order, Store, StoreConfig},
     telemetry::clock::LiveClock,
 };
 
@@ -71,12 +71,12 @@ pub(super) struct Target {
 impl Target {
     /// Opens the database, making it where it is missing.
     async fn create(&self) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(store::open(&self.url).await?)
+        Ok(store::open(&self.url, IfMissing::Create).await?)
     }
 
     /// Opens the database that is there.
     pub(super) async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(store::open_existing(&self.url).await?)
+        Ok(store::open(&self.url, IfMissing::Fail).await?)
     }
 }
 

@@ -277,7 +277,7 @@ fn scan_word(word: &str, before: &str, number: Option<u32>, scan: &mut Scan) -> 
         };
         return Some(scaled);
     }
-    let Some(count) = number.filter(|count| (1..=MAX_ASKED_WORDS).contains(count)) else { return None };
+    let count = number.filter(|count| (1..=MAX_ASKED_WORDS).contains(count))?;
     if !UNITS.contains(&word) {
         return None;
     }

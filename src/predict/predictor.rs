@@ -114,14 +114,23 @@ impl Predictor {
     #[must_use]
     pub fn predict(&self, features: &QueryFeatures, model: &ModelSpec) -> ModelPrediction {
         let prompt = self.prompt_vector(features);
-        self.predict_model(prompt.as_ref(), model)
+        self.predict_spec(prompt.as_ref(), model)
+    }
+
+    /// Predicts for every model that the bundle has learned, in its order; for none under the prior.
+    #[must_use]
+    pub fn predict_learned(&self, features: &QueryFeatures) -> Vec<(&str, ModelPrediction)> {
+        let prompt = self.prompt_vector(features);
+        let models = self.manifest().map_or(&[][..], |manifest| &manifest.models);
+        let predict = |id: &str| self.predict_model(prompt.as_ref(), id, None, None);
+        models.iter().map(|model| (model.id.as_str(), predict(&model.id))).collect()
     }
 
     /// Predicts for several models, in their order; the prompt is projected once.
     #[must_use]
     pub fn predict_all(&self, features: &QueryFeatures, models: &[ModelSpec]) -> Vec<ModelPrediction> {
         let prompt = self.prompt_vector(features);
-        models.iter().map(|model| self.predict_model(prompt.as_ref(), model)).collect()
+        models.iter().map(|model| self.predict_spec(prompt.as_ref(), model)).collect()
     }
 
     fn bundle(&self) -> Option<&Bundle> {
@@ -136,9 +145,19 @@ impl Predictor {
         (features.version() == bundle.manifest.features.version).then(|| features.prompt_vector(&bundle.pca))
     }
 
-    fn predict_model(&self, prompt: Option<&[f64; PROMPT_FEATURES]>, model: &ModelSpec) -> ModelPrediction {
+    fn predict_spec(&self, prompt: Option<&[f64; PROMPT_FEATURES]>, model: &ModelSpec) -> ModelPrediction {
+        self.predict_model(prompt, model.id.as_str(), model.prior_accuracy, model.prior_output_tokens)
+    }
+
+    fn predict_model(
+        &self,
+        prompt: Option<&[f64; PROMPT_FEATURES]>,
+        model: &str,
+        prior_accuracy: Option<f64>,
+        prior_output_tokens: Option<f64>,
+    ) -> ModelPrediction {
         let learned = self.bundle().zip(prompt).and_then(|(bundle, prompt)| {
-            let category = *bundle.categories.get(model.id.as_str())?;
+            let category = *bundle.categories.get(model)?;
             Some((bundle, prompt, category, bundle.manifest.models.get(category as usize)?))
         });
         let accuracy = learned.map(|(bundle, prompt, category, known)| {
@@ -150,8 +169,8 @@ impl Predictor {
                 bundle.output_length.as_ref().filter(|_| known.rows_with_output_tokens > 0)?;
             Some(forest.predict(&features::output_length_row(prompt, category)).max(1.0))
         });
-        let (accuracy, source) = or_prior(accuracy, model.prior_accuracy);
-        let (output_tokens, output_tokens_source) = or_prior(output_tokens, model.prior_output_tokens);
+        let (accuracy, source) = or_prior(accuracy, prior_accuracy);
+        let (output_tokens, output_tokens_source) = or_prior(output_tokens, prior_output_tokens);
         ModelPrediction { accuracy, output_tokens, source, output_tokens_source }
     }
 }

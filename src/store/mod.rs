@@ -127,18 +127,10 @@ pub fn entry(url: &str) -> Result<&'static StoreEntry, StoreError> {
     })
 }
 
-/// Opens the store at a URL, making it where it is missing, and brings its tables to the present schema.
+/// Opens the store at a URL and brings its tables to the present schema.
 ///
 /// # Errors
 /// An unknown scheme, or a database that cannot be opened or migrated.
-pub async fn open(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    (entry(url)?.open)(url.into(), IfMissing::Create).await
-}
-
-/// Opens the store that is at a URL and brings its tables to the present schema.
-///
-/// # Errors
-/// An unknown scheme, or a database that is missing, cannot be opened or migrated.
-pub async fn open_existing(url: &str) -> Result<Arc<dyn Store>, StoreError> {
-    (entry(url)?.open)(url.into(), IfMissing::Fail).await
+pub async fn open(url: &str, missing: IfMissing) -> Result<Arc<dyn Store>, StoreError> {
+    (entry(url)?.open)(url.into(), missing).await
 }

@@ -15,7 +15,7 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{DecisionRow, Store, StoreConfig, StoreError, entry};
+use super::{DecisionRow, IfMissing, Store, StoreConfig, StoreError, entry};
 use crate::telemetry::names::{self, label};
 
 /// Rows a transaction; larger ones gain nothing measurable in SQLite.
@@ -231,7 +231,7 @@ impl Writer {
         if let Some(store) = &self.store {
             return Ok(Arc::clone(store));
         }
-        let store = super::open(&self.url).await?;
+        let store = super::open(&self.url, IfMissing::Create).await?;
         self.store = Some(Arc::clone(&store));
         Ok(store)
     }

@@ -1,4 +1,5 @@
 //! The configuration as a user meets it: the shipped files, and what a mistake is answered with.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 
@@ -231,4 +232,31 @@ async fn a_missing_file_and_a_missing_bundle_are_named() {
     assert!(missing.to_string().contains("no/such.yaml"), "{missing}");
     let bundle = refusal(&("predictors:\n  bundle: no/such/bundle\n".to_owned() + POOL));
     assert!(bundle.starts_with("bear.yaml:2:11: cannot read the bundle file no/such/bundle"), "{bundle}");
+}
+
+#[tokio::test]
+async fn a_synthetic_bundle_serves_only_where_the_operator_says_so() {
+    let bundle = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo");
+    let section = format!("predictors:\n  bundle: {}\n", bundle.display());
+    let refused = refusal(&(section.clone() + POOL));
+    for part in ["bear.yaml:2:11: ", "synthetic", "bear-train", "predictors.allow_synthetic: true"] {
+        assert!(refused.contains(part), "no `{part}` in {refused}");
+    }
+    let allowed = read(&(section + "  allow_synthetic: true\n" + POOL)).unwrap().check().unwrap();
+    assert!(allowed.predictor.is_synthetic() && allowed.predictor.knows("qwen3-8b"));
+    assert_eq!(allowed.warnings.len(), 1, "the prior covers the model that the bundle does not know");
+}
+
+#[tokio::test]
+async fn a_broken_bundle_is_named_with_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let demo = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo");
+    for entry in std::fs::read_dir(demo).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, folder.path().join(path.file_name().unwrap())).unwrap();
+    }
+    std::fs::write(folder.path().join("accuracy.txt"), "tree\n").unwrap();
+    let section = format!("predictors: {{bundle: {:?}, allow_synthetic: true}}\n", folder.path());
+    let message = refusal(&(section + POOL));
+    assert!(message.starts_with("bear.yaml:1:22: ") && message.contains("accuracy.txt"), "{message}");
 }

@@ -1,11 +1,14 @@
 //! What every store promises, and what the recorder promises whatever its store does. A further
 //! database joins by a module like [`sqlite`] that runs the same functions on a URL of its own.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, time::Duration};
 
 use bear::{
     domain::{Candidate, Decision, Ending, Ineligible, InstanceId, Outcome, Reason, Timestamp},
-    store::{self, DecisionRow, LoggedFeatures, Order, Recorder, RecorderStats, StoreConfig, StoreError},
+    store::{
+        self, DecisionRow, IfMissing, LoggedFeatures, Order, Recorder, RecorderStats, StoreConfig, StoreError,
+    },
     telemetry::{names, prometheus},
 };
 
@@ -99,19 +102,19 @@ fn bare_row(request: &str, attempt: &str, decided_at_us: u64) -> DecisionRow {
 }
 
 async fn round_trip(url: &str) {
-    let store = store::open(url).await.unwrap();
+    let store = store::open(url, IfMissing::Create).await.unwrap();
     let rows = [full_row("r1", "a1", 5), bare_row("r2", "a2", 6), full_row("r1", "a3", 7)];
     store.append(&rows).await.unwrap();
     assert_eq!(store.attempts("r1").await.unwrap(), [rows[0].clone(), rows[2].clone()]);
     assert_eq!(store.decision("r1").await.unwrap(), Some(rows[2].clone()), "the last attempt");
     assert_eq!(store.decision("r2").await.unwrap(), Some(rows[1].clone()));
     assert_eq!(store.decision("r3").await.unwrap(), None);
-    let again = store::open(url).await.unwrap();
+    let again = store::open(url, IfMissing::Create).await.unwrap();
     assert_eq!(again.recent(2).await.unwrap(), [rows[2].clone(), rows[1].clone()], "kept over a reopening");
 }
 
 async fn batches_and_pages(url: &str) {
-    let store = store::open(url).await.unwrap();
+    let store = store::open(url, IfMissing::Create).await.unwrap();
     let rows: Vec<_> = (0..300_u64).map(|i| full_row(&format!("r{i}"), &format!("a{i}"), i)).collect();
     store.append(&[]).await.unwrap();
     store.append(&rows[..200]).await.unwrap();
@@ -131,7 +134,7 @@ async fn batches_and_pages(url: &str) {
 }
 
 async fn pruning(url: &str) {
-    let store = store::open(url).await.unwrap();
+    let store = store::open(url, IfMissing::Create).await.unwrap();
     store.append(&[full_row("old", "a1", 10), full_row("new", "a2", 20)]).await.unwrap();
     assert_eq!(store.prune(Timestamp::from_unix_us(20)).await.unwrap(), 1);
     assert_eq!(store.decision("old").await.unwrap(), None);
@@ -146,7 +149,7 @@ async fn recording(url: &str) {
     }
     let stats = recorder.shutdown(PATIENCE).await;
     assert_eq!(stats, RecorderStats { written: 500, ..RecorderStats::default() });
-    let store = store::open(url).await.unwrap();
+    let store = store::open(url, IfMissing::Create).await.unwrap();
     let row = store.decision("r7").await.unwrap().unwrap();
     assert_eq!(row.prompt, None, "prompts are kept only where the operator asks");
     assert_eq!(row.features, full_row("r7", "a7", 7).features);
@@ -228,7 +231,7 @@ mod sqlite {
         let folder = tempfile::tempdir().unwrap();
         let missing = folder.path().join("not-yet");
         let url = sqlite_url(&missing.join("bear.db"));
-        let error = store::open(&url).await.err().unwrap();
+        let error = store::open(&url, IfMissing::Create).await.err().unwrap();
         assert!(matches!(error, StoreError::Open { .. }), "{error}");
         let recorder =
             Recorder::start(&StoreConfig { url: Some(url.clone()), ..StoreConfig::default() }).unwrap();
@@ -236,7 +239,7 @@ mod sqlite {
         assert_eq!(recorder.stats().queued, 1);
         std::fs::create_dir(&missing).unwrap();
         until(&recorder, "written", |stats| stats.written == 1).await;
-        assert!(store::open(&url).await.unwrap().decision("r1").await.unwrap().is_some());
+        assert!(store::open(&url, IfMissing::Create).await.unwrap().decision("r1").await.unwrap().is_some());
     }
 
     #[tokio::test]
@@ -264,7 +267,7 @@ mod sqlite {
         until(&recorder, "written again", |stats| stats.written == 2).await;
         let stats = recorder.shutdown(PATIENCE).await;
         assert_eq!(stats, RecorderStats { written: 2, ..RecorderStats::default() });
-        let store = store::open(&url).await.unwrap();
+        let store = store::open(&url, IfMissing::Create).await.unwrap();
         assert!(store.decision("after").await.unwrap().is_some());
         assert!(store.decision("before").await.unwrap().is_none());
     }
@@ -273,7 +276,7 @@ mod sqlite {
     async fn a_locked_database_delays_rows_and_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let url = sqlite_url(&folder.path().join("bear.db"));
-        store::open(&url).await.unwrap();
+        store::open(&url, IfMissing::Create).await.unwrap();
         let other = sqlx::SqlitePool::connect(&url).await.unwrap();
         let mut lock = other.acquire().await.unwrap();
         sqlx::query("BEGIN IMMEDIATE").execute(&mut *lock).await.unwrap();
@@ -291,10 +294,10 @@ mod sqlite {
     async fn a_mistyped_name_does_not_become_a_database() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("bear.bd");
-        assert!(store::open_existing(&sqlite_url(&file)).await.is_err());
+        assert!(store::open(&sqlite_url(&file), IfMissing::Fail).await.is_err());
         assert!(!file.exists());
-        store::open(&sqlite_url(&file)).await.unwrap();
-        assert!(store::open_existing(&sqlite_url(&file)).await.is_ok());
+        store::open(&sqlite_url(&file), IfMissing::Create).await.unwrap();
+        assert!(store::open(&sqlite_url(&file), IfMissing::Fail).await.is_ok());
     }
 
     #[tokio::test]
@@ -303,7 +306,7 @@ mod sqlite {
         let file = folder.path().join("bear.db");
         std::fs::write(&file, "this is a diary, not a database, and it is long enough to be read as one")
             .unwrap();
-        let error = store::open(&sqlite_url(&file)).await.err().unwrap();
+        let error = store::open(&sqlite_url(&file), IfMissing::Create).await.err().unwrap();
         assert!(error.to_string().contains("bear.db"), "{error}");
         assert_eq!(std::fs::read_to_string(&file).unwrap().split(' ').next(), Some("this"), "left alone");
     }

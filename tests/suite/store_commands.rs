@@ -1,4 +1,5 @@
 //! `bear store`, `bear config` and `bear explain` as a shell meets them: output and exit codes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     io::Write,
@@ -6,7 +7,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use bear::store::{self, DecisionRow};
+use bear::store::{self, DecisionRow, IfMissing};
 
 use crate::store::full_row;
 
@@ -34,7 +35,7 @@ async fn fill(folder: &Path) -> Vec<DecisionRow> {
     let mut retried = full_row("r1", "a2", 1_764_460_800_000_001);
     retried.decision.reason = bear::domain::Reason::Retry;
     let rows = vec![full_row("r1", "a1", 1_764_460_800_000_000), retried, full_row("r2", "a3", 3)];
-    store::open(&url).await.unwrap().append(&rows).await.unwrap();
+    store::open(&url, IfMissing::Create).await.unwrap().append(&rows).await.unwrap();
     rows
 }
 
@@ -48,8 +49,7 @@ async fn a_request_is_explained_with_every_attempt() {
     for part in [
         "request r1, attempt 1 of 2, decided 2025-11-30 00:00:00.000 UTC",
         "request r1, attempt 2 of 2",
-        "max-utility",
-        "retry",
+        "has the highest utility",
         "qwen3-8b-0",
         "small-0",
         "timed-out",

@@ -21,6 +21,9 @@ use clap::{Args, Parser, Subcommand};
 use flate2::{Compression, write::GzEncoder};
 use indicatif::{ProgressBar, ProgressStyle};
 
+/// The plan of the shipped demo bundle.
+const DEMO: Synthesis = Synthesis { seed: 1, prompts: 2_000 };
+
 /// Train BEAR's predictors from evaluations, and make what training needs.
 #[derive(Parser)]
 #[command(
@@ -69,13 +72,25 @@ enum Command {
     /// Generate evaluations of the paper's three models on its four tasks.
     Synthesize {
         /// Seed of everything.
-        #[arg(long, default_value_t = 1)]
+        #[arg(long, default_value_t = DEMO.seed)]
         seed: u64,
         /// Prompts, in equal parts of the four tasks; three rows each.
-        #[arg(long, default_value_t = 2_000)]
+        #[arg(long, default_value_t = DEMO.prompts)]
         prompts: usize,
         /// The file to write, gzip by the suffix .gz.
         #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Make the demo bundle: synthesize, then train, with the default recipe.
+    Demo {
+        /// Seed of the evaluations.
+        #[arg(long, default_value_t = DEMO.seed)]
+        seed: u64,
+        /// Prompts.
+        #[arg(long, default_value_t = DEMO.prompts)]
+        prompts: usize,
+        /// The folder to write to.
+        #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
     /// Train the feature tokenizer on generated text.
@@ -106,6 +121,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
     match arguments.command {
         None => train(&arguments.train),
         Some(Command::Synthesize { seed, prompts, out }) => synthesize(&Synthesis { seed, prompts }, &out),
+        Some(Command::Demo { seed, prompts, out }) => demo(&Synthesis { seed, prompts }, &out),
         Some(Command::Tokenizer { seed, texts, out }) => {
             let json = tokenizer::train(synthetic::tokenizer_corpus(seed, texts))?;
             BpeTokens::from_bytes(json.as_bytes())?;
@@ -148,6 +164,15 @@ fn train(arguments: &TrainArguments) -> Result<()> {
         println!("\nWrote {} as {}.", out.display(), predictor.version());
     }
     Ok(())
+}
+
+fn demo(plan: &Synthesis, out: &Path) -> Result<()> {
+    let facts: BTreeMap<String, ModelFacts> = serde_json::from_str(synthetic::MODEL_FACTS)?;
+    let (recipe, tokens) = (Recipe::default(), BpeTokens::built_in());
+    let corpus = evaluations::collect(&synthetic::synthesize(plan, &tokens), &facts, &tokens)?;
+    let order =
+        Order { name: "demo", recipe: &recipe, facts: &facts, tokenizer: BpeTokens::built_in_bytes() };
+    write_folder(out, &fit::fit(&corpus, &order, || {})?)
 }
 
 fn synthesize(plan: &Synthesis, out: &Path) -> Result<()> {

@@ -273,13 +273,7 @@ pub fn read(
     tokens: &dyn FeatureTokens,
     mut progress: impl FnMut(),
 ) -> Result<Corpus, EvaluationError> {
-    let mut reader = Reader {
-        tokens,
-        known: models,
-        corpus: Corpus::default(),
-        by_id: HashMap::new(),
-        digest: Sha256::new(),
-    };
+    let mut reader = Reader::new(models, tokens);
     for path in paths {
         for (index, line) in open(path)?.lines().enumerate() {
             let line = line.map_err(|source| EvaluationError::Io { path: path.clone(), source })?;
@@ -291,14 +285,25 @@ pub fn read(
             progress();
         }
     }
-    let Reader { mut corpus, digest, .. } = reader;
-    if corpus.rows.is_empty() {
-        let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
-        return Err(EvaluationError::Empty { paths: paths.join(", ") });
+    reader.finish(paths)
+}
+
+/// Describes generated evaluations, as [`read`] would read them from a file of their JSON lines.
+///
+/// # Errors
+/// As [`read`]; places are named `generated`.
+pub fn collect(
+    rows: &[Evaluation],
+    models: &BTreeMap<String, ModelFacts>,
+    tokens: &dyn FeatureTokens,
+) -> Result<Corpus, EvaluationError> {
+    let path = PathBuf::from("generated");
+    let mut reader = Reader::new(models, tokens);
+    for (index, row) in rows.iter().enumerate() {
+        let place = |source| EvaluationError::Line { path: path.clone(), line: index + 1, source };
+        reader.add(&row.to_json()).map_err(place)?;
     }
-    sort_models(&mut corpus);
-    corpus.sha256 = hex(&digest.finalize());
-    Ok(corpus)
+    reader.finish(&[path])
 }
 
 fn open(path: &Path) -> Result<Box<dyn BufRead>, EvaluationError> {
@@ -317,7 +322,22 @@ struct Reader<'a> {
     digest: Sha256,
 }
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
+    fn new(known: &'a BTreeMap<String, ModelFacts>, tokens: &'a dyn FeatureTokens) -> Self {
+        Self { tokens, known, corpus: Corpus::default(), by_id: HashMap::new(), digest: Sha256::new() }
+    }
+
+    fn finish(self, paths: &[PathBuf]) -> Result<Corpus, EvaluationError> {
+        let Self { mut corpus, digest, .. } = self;
+        if corpus.rows.is_empty() {
+            let paths: Vec<String> = paths.iter().map(|path| path.display().to_string()).collect();
+            return Err(EvaluationError::Empty { paths: paths.join(", ") });
+        }
+        sort_models(&mut corpus);
+        corpus.sha256 = hex(&digest.finalize());
+        Ok(corpus)
+    }
+
     fn add(&mut self, line: &str) -> Result<(), RowError> {
         self.digest.update(line);
         self.digest.update(b"\n");

@@ -18,6 +18,9 @@ use prompts::Wish;
 use prose::Writer;
 use words::Lexicon;
 
+/// Facts about the generated models, in the form of a models file.
+pub const MODEL_FACTS: &str = include_str!("../../recipes/qwen3-models.json");
+
 /// Writes the texts that the feature tokenizer is trained on: `texts` prompts of every task and topic in equal
 /// parts, then half as many runs of everyday words, so that real prompts are cut well too.
 #[must_use]

@@ -1,0 +1,142 @@
+//! The demo's pool: three simulated engines on free ports, and the router's configuration for them, as a
+//! file that a reader can take further.
+
+use std::{fmt::Write as _, net::SocketAddr, time::Duration};
+
+use anyhow::Context;
+
+use super::folder::Folder;
+use crate::simengine::{self, Handle, Options, Profile, ProfileFit, profile::ProfileEntry};
+
+/// One model of the demo: its profile, and what the paper's tables say of it.
+struct DemoModel {
+    profile: &'static str,
+    /// USD a million prompt and output tokens (Table 1).
+    price: [f64; 2],
+    /// Mean score over the four tasks (Table 2).
+    accuracy: f64,
+    /// Mean output tokens over the four tasks, by their lognormals.
+    output_tokens: f64,
+}
+
+const MODELS: [DemoModel; 3] = [
+    DemoModel { profile: "qwen3-0.6b-h100", price: [0.044, 0.173], accuracy: 0.3531, output_tokens: 380.0 },
+    DemoModel { profile: "qwen3-8b-h100", price: [0.072, 0.287], accuracy: 0.7876, output_tokens: 423.0 },
+    DemoModel { profile: "qwen3-32b-2xh100", price: [0.287, 0.640], accuracy: 0.8954, output_tokens: 444.0 },
+];
+
+/// A running engine and what the configuration says of it.
+pub(super) struct DemoEngine {
+    handle: Handle,
+    profile: Profile,
+    fit: ProfileFit,
+    model: &'static DemoModel,
+}
+
+impl DemoEngine {
+    /// Describes it in one line.
+    pub(super) fn line(&self) -> String {
+        format!("{:<11} {:<35} http://{}", self.profile.model, self.profile.hardware, self.handle.addr())
+    }
+
+    /// Returns how late it runs, on average.
+    pub(super) fn lag(&self) -> Duration {
+        self.handle.lag()
+    }
+
+    /// Ends it.
+    pub(super) async fn shutdown(self) {
+        self.handle.shutdown().await;
+    }
+}
+
+/// Starts the three engines.
+pub(super) async fn start_engines(seed: u64) -> anyhow::Result<Vec<DemoEngine>> {
+    let mut engines = Vec::with_capacity(MODELS.len());
+    for (model, number) in MODELS.iter().zip(0..) {
+        let entry =
+            ProfileEntry::find(model.profile).context("the demo names a profile that is not built in")?;
+        let profile = Profile::load(model.profile)?;
+        let options = Options { seed: seed.wrapping_add(number), ..Options::default() };
+        let handle = simengine::spawn(profile.clone(), options).await?;
+        engines.push(DemoEngine { handle, profile, fit: entry.parse_fit()?, model });
+    }
+    Ok(engines)
+}
+
+/// Writes the router's configuration for these engines.
+pub(super) fn configuration(engines: &[DemoEngine], listen: SocketAddr, folder: &Folder) -> String {
+    let mut yaml = format!(
+        "# The configuration of `bear demo`. With the engines of `bear engine` on these ports, `bear serve`\n\
+         # takes it too.\nlisten: {{address: \"{listen}\", admin: null}}\n"
+    );
+    _ = writeln!(yaml, "# Predictions learnt from made-up evaluations: for a demo only.");
+    _ = writeln!(yaml, "predictors: {{bundle: {:?}, allow_synthetic: true}}", folder.bundle());
+    _ = writeln!(yaml, "store: {{url: {:?}}}\nmodels:", folder.store_url());
+    for engine in engines {
+        push_model(&mut yaml, engine);
+    }
+    _ = writeln!(yaml, "instances:");
+    for engine in engines {
+        push_instance(&mut yaml, engine);
+    }
+    yaml
+}
+
+fn push_model(yaml: &mut String, engine: &DemoEngine) {
+    let (profile, model) = (&engine.profile, engine.model);
+    _ = writeln!(
+        yaml,
+        "  - id: {}\n    parameters_b: {:?}\n    max_model_len: {}\n    \
+         price: {{input_usd_per_mtok: {:?}, output_usd_per_mtok: {:?}}}\n    \
+         tokenizer: {{engine: true}}\n    \
+         prior: {{accuracy: {:?}, output_tokens: {:?}}}",
+        profile.model,
+        profile.parameters_b,
+        profile.engine.max_model_len,
+        model.price[0],
+        model.price[1],
+        model.accuracy,
+        model.output_tokens,
+    );
+}
+
+fn push_instance(yaml: &mut String, engine: &DemoEngine) {
+    let (fit, addr, model) = (&engine.fit, engine.handle.addr(), &engine.profile.model);
+    let b = fit.batch_time;
+    _ = writeln!(
+        yaml,
+        "  - id: {model}-0\n    model: {model}\n    url: \"http://{addr}\"\n    \
+         snapshots: {{source: http, address: \"http://{addr}/bear/snapshot\", period_ms: 20}}\n    \
+         batch_time: {{b0_s: {:e}, b1_s: {:e}, b2_s: {:e}, b3_s: {:e}, b4_s: {:?}}}\n    \
+         overhead: {{ingress_s: {:?}, egress_s: {:?}}}\n    \
+         effective_prefill_tokens_per_s: {:?}\n    peak_prefill_tokens_per_s: {:?}",
+        b.b0_s,
+        b.b1_s,
+        b.b2_s,
+        b.b3_s,
+        b.b4_s,
+        fit.overhead.ingress_s,
+        fit.overhead.egress_s,
+        fit.effective_prefill_tokens_per_s,
+        fit.peak_prefill_tokens_per_s,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config;
+
+    #[tokio::test]
+    async fn the_written_configuration_is_one_that_the_router_takes() {
+        let folder = Folder::create().unwrap();
+        let engines = start_engines(1).await.unwrap();
+        let yaml = configuration(&engines, "127.0.0.1:8080".parse().unwrap(), &folder);
+        let checked = config::parse(std::path::Path::new("demo.yaml"), &yaml).unwrap().check().unwrap();
+        assert_eq!(checked.models.len(), 3);
+        assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);
+        let b0: Vec<f64> = checked.instances.iter().map(|i| i.batch_time.unwrap().b0_s).collect();
+        assert!(b0.is_sorted(), "{b0:?}");
+    }
+}

@@ -1,0 +1,129 @@
+//! When the demo's requests come and what they ask: a seeded Poisson stream whose rate rises and falls,
+//! four tasks in equal parts, each with a target for its first token.
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use rand_distr::{Distribution, Exp1};
+
+use super::prompts;
+use crate::simengine::lengths::{LogNormal, Task};
+
+/// The four tasks, their names in `metadata.task` and their prompt lengths, tokens.
+pub(super) const TASKS: [(Task, &str, LogNormal); 4] = [
+    (Task::InstructionFollowing, "instruction-following", LogNormal { mu: 3.9, sigma: 0.6 }),
+    (Task::QuestionAnswering, "question-answering", LogNormal { mu: 7.25, sigma: 0.25 }),
+    (Task::Summarisation, "summarisation", LogNormal { mu: 9.1, sigma: 0.5 }),
+    (Task::CreativeWriting, "creative-writing", LogNormal { mu: 3.9, sigma: 0.3 }),
+];
+/// Shortest and longest prompt, tokens.
+const PROMPT_CLIP: (f64, f64) = (8.0, 30_000.0);
+/// One rise and fall of the load, seconds.
+const PERIOD_S: f64 = 60.0;
+/// How far the rate swings to either side of its mean.
+const SWING: f64 = 0.6;
+/// Share of requests with a target that only an idle or small instance can meet.
+const TIGHT_SHARE: f64 = 0.15;
+/// Tight target, milliseconds.
+const TIGHT_TARGET_MS: f64 = 60.0;
+
+/// One request of the demo.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Ask {
+    /// When it is sent, seconds after the start.
+    pub(super) at_s: f64,
+    /// The value of `metadata.task`.
+    pub(super) task: &'static str,
+    /// The prompt.
+    pub(super) prompt: String,
+    /// Longest wished time to the first token, milliseconds.
+    pub(super) ttft_target_ms: f64,
+}
+
+/// An endless seeded stream of requests.
+pub(super) struct Traffic {
+    rng: ChaCha8Rng,
+    mean_qps: f64,
+    at_s: f64,
+}
+
+impl Traffic {
+    /// Starts a stream with a mean rate, requests a second.
+    pub(super) fn new(mean_qps: f64, seed: u64) -> Self {
+        Self { rng: ChaCha8Rng::seed_from_u64(seed), mean_qps, at_s: 0.0 }
+    }
+
+    /// Returns the rate at a time, requests a second: it starts at its mean, rises, falls and comes back.
+    pub(super) fn rate_at(&self, at_s: f64) -> f64 {
+        self.mean_qps * (1.0 + SWING * (std::f64::consts::TAU * at_s / PERIOD_S).sin())
+    }
+
+    /// Moves on to the next arrival: a Poisson stream of the highest rate, thinned to the present one.
+    fn next_arrival_s(&mut self) -> f64 {
+        let highest = self.mean_qps * (1.0 + SWING);
+        loop {
+            let gap: f64 = Exp1.sample(&mut self.rng);
+            self.at_s += gap / highest;
+            if self.rng.random::<f64>() * highest < self.rate_at(self.at_s) {
+                return self.at_s;
+            }
+        }
+    }
+}
+
+impl Iterator for Traffic {
+    type Item = Ask;
+
+    fn next(&mut self) -> Option<Ask> {
+        let at_s = self.next_arrival_s();
+        let rng = &mut self.rng;
+        let (task, name, lengths) = TASKS[rng.random_range(0..TASKS.len())];
+        let tokens = lengths.draw(rng).clamp(PROMPT_CLIP.0, PROMPT_CLIP.1);
+        let prompt = prompts::write(task, tokens as usize, rng);
+        let ttft_target_ms =
+            if rng.random_bool(TIGHT_SHARE) { TIGHT_TARGET_MS } else { paper_target_ms(tokens, rng) };
+        Some(Ask { at_s, task: name, prompt, ttft_target_ms })
+    }
+}
+
+/// Draws a target as the paper does (A.2), whole milliseconds:
+/// `min(1120, max(150, u + (155 + 0.0035·p)·v))`, u in [1, 5], v in [0.98, 1.02], p prompt tokens.
+fn paper_target_ms(prompt_tokens: f64, rng: &mut impl Rng) -> f64 {
+    let (u, v) = (rng.random_range(1.0..5.0), rng.random_range(0.98..1.02));
+    (u + (155.0 + 3.5e-3 * prompt_tokens) * v).clamp(150.0, 1120.0).round()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stream_is_seeded_ordered_and_has_its_mean_rate() {
+        let asks: Vec<Ask> = Traffic::new(8.0, 3).take(960).collect();
+        assert_eq!(asks[..50], Traffic::new(8.0, 3).take(50).collect::<Vec<_>>());
+        assert_ne!(asks[0], Traffic::new(8.0, 4).next().unwrap());
+        assert!(asks.is_sorted_by(|a, b| a.at_s < b.at_s));
+        // Two whole periods hold 960 requests on average, with a standard deviation of 31.
+        let end_s = asks.last().unwrap().at_s;
+        assert!((100.0..140.0).contains(&end_s), "{end_s}");
+        for (_, name, _) in TASKS {
+            let share = asks.iter().filter(|a| a.task == name).count() as f64 / 960.0;
+            assert!((0.18..0.32).contains(&share), "{name}: {share}");
+        }
+    }
+
+    #[test]
+    fn the_rate_rises_and_falls() {
+        let traffic = Traffic::new(10.0, 1);
+        assert!((traffic.rate_at(15.0) - 16.0).abs() < 1e-9);
+        assert!((traffic.rate_at(45.0) - 4.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn targets_are_the_papers_or_tight() {
+        let asks: Vec<Ask> = Traffic::new(8.0, 5).take(400).collect();
+        let tight = asks.iter().filter(|a| a.ttft_target_ms == TIGHT_TARGET_MS).count();
+        assert!((30..100).contains(&tight), "{tight}");
+        let others = asks.iter().filter(|a| a.ttft_target_ms != TIGHT_TARGET_MS);
+        assert!(others.into_iter().all(|a| (150.0..300.0).contains(&a.ttft_target_ms)));
+    }
+}
