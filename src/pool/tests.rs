@@ -13,7 +13,8 @@ use std::sync::{
 
 use super::*;
 use crate::domain::{
-    Capabilities, InstanceSpec, ModelId, ModelIndex, ModelSpec, Now, Overhead, Price, QueryLoad, Snapshot,
+    BatchTimeCoefficients, Capabilities, InstanceSpec, ModelId, ModelIndex, ModelSpec, Now, Overhead, Price,
+    QueryLoad, Snapshot,
     snapshot::{EngineParams, QueuePolicy, Resident, SCHEMA, WaitingBeyond},
 };
 
@@ -132,7 +133,13 @@ pub(super) fn spec(id: &str) -> InstanceSpec {
             output_usd_per_mtok: 10.0,
             cached_input_usd_per_mtok: Some(0.1),
         },
-        batch_time: None,
+        batch_time: Some(BatchTimeCoefficients {
+            b0_s: 6.76e-3,
+            b1_s: 2.0e-5,
+            b2_s: 4.53e-8,
+            b3_s: 2.19e-9,
+            b4_s: 0.0,
+        }),
         overhead: Overhead { ingress_s: INGRESS_US as f64 / 1e6, egress_s: 0.002 },
         effective_prefill_tokens_per_s: None,
         peak_prefill_tokens_per_s: None,

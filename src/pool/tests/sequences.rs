@@ -1,12 +1,15 @@
 //! Whatever the order of events: loads return to zero, nothing is counted twice, each reserve meets one
-//! settle.
+//! settle, and every state can be replayed.
 
 use std::collections::HashSet;
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::domain::{Ending, Load};
+use crate::{
+    domain::{Ending, Horizon, Load},
+    latency::{Estimator, EstimatorSetup, estimator},
+};
 
 const INSTANCES: usize = 2;
 
@@ -122,7 +125,7 @@ fn run(bench: &Bench, held: &mut Vec<Held>, reserved: &mut usize, lives: &mut u6
     }
 }
 
-fn check(bench: &Bench, held: &[Held]) -> Result<(), TestCaseError> {
+fn check(bench: &Bench, held: &[Held], bea: &dyn Estimator) -> Result<(), TestCaseError> {
     for instance in 0..INSTANCES {
         let ours: Vec<&Held> = held.iter().filter(|h| h.reservation.instance() == instance).collect();
         let expected = Load {
@@ -143,6 +146,9 @@ fn check(bench: &Bench, held: &[Held]) -> Result<(), TestCaseError> {
             prop_assert!(live.contains(sent.id.as_str()), "{} has settled", sent.id);
             prop_assert!(sent.output_tokens >= 1);
         }
+        let view = bench.pool.view(instance, bench.clock.now());
+        let estimate = bea.estimate(load(500, 50), &view, bench.clock.now(), Horizon::FirstToken);
+        prop_assert!(estimate.ttft.is_ok(), "{:?} of {:?}", estimate, view.basis);
     }
     Ok(())
 }
@@ -153,10 +159,11 @@ proptest! {
         steps in prop::collection::vec(step(), 1..80)
     ) {
         let bench = Bench::new(INSTANCES);
+        let bea = (estimator("bea").unwrap().construct)(&EstimatorSetup::default());
         let (mut held, mut reserved, mut lives) = (Vec::new(), 0, 0);
         for step in steps {
             run(&bench, &mut held, &mut reserved, &mut lives, step);
-            check(&bench, &held)?;
+            check(&bench, &held, &*bea)?;
         }
         drop(held);
         for instance in 0..INSTANCES {
