@@ -1,10 +1,8 @@
 //! `bear engine`: one simulated serving instance over HTTP.
 
-use std::io::Write as _;
-
-use anyhow::Context;
 use clap::builder::PossibleValuesParser;
 
+use super::{print, serve::Signals};
 use crate::simengine::{self, Options, PROFILES, Profile, fit};
 
 /// Serves a simulated engine: vLLM's HTTP interface and batching rules with the timing of real hardware,
@@ -35,7 +33,8 @@ pub struct Args {
     /// Port to listen on; 0 takes any free one.
     #[arg(long, default_value_t = 9001)]
     port: u16,
-    /// Simulated seconds a real second: 10 is ten times faster than the hardware.
+    /// Simulated seconds a real second: 10 is ten times faster than the hardware (a router's coefficients
+    /// for it are then a tenth of the profile's).
     #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
     time_scale: f64,
     /// Fixes answers and timing noise: the same seed and order of requests give the same.
@@ -87,12 +86,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 async fn serve(profile: Profile, options: Options) -> anyhow::Result<()> {
     let (model, hardware, time_scale) = (profile.model.clone(), profile.hardware.clone(), options.time_scale);
+    let end = Signals::catch()?;
     let engine = simengine::spawn(profile, options).await?;
     print(&format!(
-        "simulated {model} ({hardware}, time scale {time_scale}) listens on http://{}\nCtrl-C ends it.\n",
+        "simulated {model} ({hardware}, time scale {time_scale}) listens on http://{}\nCtrl-C ends it.",
         engine.addr()
     ))?;
-    tokio::signal::ctrl_c().await.context("cannot wait for Ctrl-C")?;
+    end.wait().await;
     engine.shutdown().await;
     Ok(())
 }
@@ -104,9 +104,4 @@ fn list() -> anyhow::Result<()> {
         text.push_str(&format!("{:<20} {} on {}\n", entry.name, profile.model, profile.hardware));
     }
     print(&text)
-}
-
-fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }

@@ -118,6 +118,7 @@ impl EngineMetrics {
         let mut page = Page { text: String::with_capacity(16 << 10), labels: labels(model) };
         page.gauge("num_requests_running", "Requests in the running batch.", gauges.running as f64);
         page.gauge("num_requests_waiting", "Requests waiting to be processed.", gauges.waiting as f64);
+        page.waiting_by_reason(gauges.waiting);
         page.gauge(
             "kv_cache_usage_perc",
             "Share of the KV cache in use; 1 means all.",
@@ -169,6 +170,14 @@ impl Page {
     fn counter(&mut self, name: &str, help: &str, value: u64) {
         self.head(&format!("{name}_total"), "counter", help);
         self.line(&format!("{name}_total"), "", value as f64);
+    }
+
+    /// Requests here wait for memory or a seat only; nothing defers them.
+    fn waiting_by_reason(&mut self, waiting: usize) {
+        self.head("num_requests_waiting_by_reason", "gauge", "Waiting requests, by reason.");
+        for (reason, count) in [("capacity", waiting), ("deferred", 0)] {
+            self.line("num_requests_waiting_by_reason", &format!(",reason=\"{reason}\""), count as f64);
+        }
     }
 
     fn finished(&mut self, counts: [u64; 3]) {
@@ -225,6 +234,7 @@ mod tests {
         let page = metrics.render(gauges, "qwen3-8b", &params);
         for line in [
             "vllm:num_requests_running{engine=\"0\",model_name=\"qwen3-8b\"} 3.0",
+            "vllm:num_requests_waiting_by_reason{engine=\"0\",model_name=\"qwen3-8b\",reason=\"capacity\"} 1.0",
             "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"qwen3-8b\"} 0.25",
             "vllm:prompt_tokens_total{engine=\"0\",model_name=\"qwen3-8b\"} 101363.0",
             "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"qwen3-8b\",le=\"0.02\"} 0.0",

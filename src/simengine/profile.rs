@@ -212,6 +212,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_the_same_form_loads() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mine.yaml");
+        let text = PROFILES[1].truth.replace("model: qwen3-8b", "model: my-model");
+        std::fs::write(&path, text).unwrap();
+        let mine = Profile::load(&path.display().to_string()).unwrap();
+        assert_eq!(mine.model, "my-model");
+        assert_eq!(mine.batch_time, Profile::load(PROFILES[1].name).unwrap().batch_time);
+    }
+
+    #[test]
     fn a_missing_file_is_named() {
         let error = Profile::load("nowhere/my.yaml").unwrap_err();
         assert!(matches!(&error, SimEngineError::ReadProfile { path, .. } if path.ends_with("my.yaml")));
