@@ -8,6 +8,7 @@ pub mod engine;
 pub mod estimate;
 pub mod explain;
 pub mod features;
+mod output;
 pub mod predict;
 mod prompt_lines;
 pub mod route;
@@ -15,13 +16,12 @@ pub mod serve;
 pub mod store;
 mod table;
 
-use std::{
-    io::{self, Write},
-    process::ExitCode,
-};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Parser, Subcommand};
+
+pub(crate) use output::print;
 
 /// Routes chat requests over a pool of language models by accuracy, cost and predicted first-token time.
 #[derive(Debug, Parser)]
@@ -75,41 +75,12 @@ pub fn main() -> ExitCode {
     match Cli::parse().command.run() {
         Ok(()) => ExitCode::SUCCESS,
         // A reader that has seen enough (`bear … | head`) is no failure.
-        Err(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) if output::is_closed_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}", explained(&error));
+            eprintln!("{}", output::explained(&error));
             ExitCode::FAILURE
         }
     }
-}
-
-fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
-    })
-}
-
-/// Returns an error with its causes, a line each; a cause that the line before already quotes is left out.
-fn explained(error: &anyhow::Error) -> String {
-    let mut text = format!("error: {error}");
-    let mut before = error.to_string();
-    for cause in error.chain().skip(1) {
-        let cause = cause.to_string();
-        if !before.contains(&cause) {
-            text.push_str("\n  caused by: ");
-            text.push_str(&cause);
-        }
-        before = cause;
-    }
-    text
-}
-
-/// Writes a text and a line feed to standard output.
-pub(crate) fn print(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.trim_end().as_bytes())?;
-    out.write_all(b"\n")?;
-    Ok(out.flush()?)
 }
 
 /// Builds the runtime of a subcommand that waits on the network or a database.

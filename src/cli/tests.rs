@@ -23,11 +23,3 @@ fn every_subcommand_and_option_says_what_it_does() {
     command.build();
     check(&command);
 }
-
-#[test]
-fn causes_are_told_once() {
-    let error = anyhow::anyhow!("disk full").context("cannot write: disk full").context("export failed");
-    assert_eq!(explained(&error), "error: export failed\n  caused by: cannot write: disk full");
-    let pipe = anyhow::Error::from(io::Error::from(io::ErrorKind::BrokenPipe)).context("printing");
-    assert!(is_closed_pipe(&pipe) && !is_closed_pipe(&error));
-}

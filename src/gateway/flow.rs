@@ -30,8 +30,7 @@ use crate::{
 pub(super) async fn serve(gateway: Arc<Gateway>, endpoint: Endpoint, request: Request<Body>) -> Response {
     let id = request_id(request.headers());
     let shown = id.as_deref().unwrap_or("-").to_owned();
-    let mut journey =
-        Journey::begin(&gateway.meters, &gateway.clock, &shown, label(&endpoint), request.uri().path());
+    let mut journey = Journey::begin(&gateway.meters, &gateway.clock, &shown, endpoint_names(&endpoint));
     spans::follow_trace(&journey.shared.span, request.headers());
     let whole = journey.shared.span.clone();
     let answered = match id {
@@ -69,6 +68,7 @@ async fn answer(
     journey: &Journey,
 ) -> Result<(Opened, Decision, u64), Refusal> {
     let received = receive(gateway, id, endpoint, request).instrument(info_span!(span::RECEIVE)).await?;
+    journey.asks(&received.request);
     let ends_at = Instant::now() + gateway.limits.total;
     let described = describe(gateway, &received).instrument(info_span!(span::DESCRIBE)).await;
     let mut tries = Tries::default();
@@ -160,7 +160,14 @@ impl Tries {
         }
         self.count += 1;
         gateway.meters.retried(instance, cause);
-        tracing::warn!(%refusal, "an attempt failed before its first byte; trying again");
+        // The refusal itself may quote the engine, which may quote the prompt: it is not logged.
+        let instance = gateway.router.pool().spec(instance).id.as_str();
+        tracing::warn!(
+            instance,
+            cause,
+            rule = refusal.rule(),
+            "an attempt failed before its first byte; trying again"
+        );
         self.last_refusal = Some(refusal);
         Ok(())
     }
@@ -172,11 +179,11 @@ fn time_is_left(gateway: &Gateway, described: &Described) -> bool {
     described.query.ttft_target.is_none_or(|target| spent < target)
 }
 
-/// Returns the endpoint's name in metrics.
-pub(super) fn label(endpoint: &Endpoint) -> &'static str {
+/// Returns an endpoint's name in metrics, and its route.
+const fn endpoint_names(endpoint: &Endpoint) -> (&'static str, &'static str) {
     match endpoint {
-        Endpoint::Chat => "chat",
-        Endpoint::Completions => "completions",
-        Endpoint::Other(_) => "other",
+        Endpoint::Chat => ("chat", "/v1/chat/completions"),
+        Endpoint::Completions => ("completions", "/v1/completions"),
+        Endpoint::Other(_) => ("other", "/v1/{path}"),
     }
 }

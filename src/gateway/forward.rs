@@ -213,7 +213,9 @@ impl Attempt<'_> {
         strip_usage: bool,
     ) -> Result<Opened, Failed> {
         let (head, incoming) = response.into_parts();
-        let events = head.headers.get(header::CONTENT_TYPE).is_some_and(is_event_stream);
+        // An encoded stream cannot be followed; it passes as it is.
+        let events = head.headers.get(header::CONTENT_TYPE).is_some_and(is_event_stream)
+            && !head.headers.contains_key(header::CONTENT_ENCODING);
         let close_delimited = !head.headers.contains_key(header::CONTENT_LENGTH)
             && !head.headers.contains_key(header::TRANSFER_ENCODING);
         let watch = Watch {

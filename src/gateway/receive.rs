@@ -20,6 +20,9 @@ const TPOT_HEADERS: [&str; 3] = ["x-slo-tpot-ms", "x-llm-d-slo-tpot-ms", "x-bear
 /// Longest request id that is echoed and logged, bytes.
 const MAX_REQUEST_ID_BYTES: usize = 256;
 
+/// Largest body parsed on an async worker, bytes: about a quarter of a millisecond's work.
+const MAX_INLINE_BYTES: usize = 128 << 10;
+
 /// A request as it came, with what routing reads of it.
 pub(super) struct Received {
     /// The id echoed to the client.
@@ -75,7 +78,7 @@ pub(super) async fn receive(
         Endpoint::Completions => Shape::Completion,
         Endpoint::Other(_) => Shape::Opaque,
     };
-    let request = Arc::new(openai::Request::parse(&body, shape)?);
+    let request = Arc::new(parse(body.clone(), shape).await?);
     let asks = read_asks(gateway, &head.headers, &request)?;
     Ok(Received {
         id,
@@ -89,6 +92,15 @@ pub(super) async fn receive(
         request,
         asks,
     })
+}
+
+/// Parses a body, a large one off the async workers.
+async fn parse(body: Bytes, shape: Shape) -> Result<openai::Request, Refusal> {
+    if body.len() <= MAX_INLINE_BYTES {
+        return Ok(openai::Request::parse(&body, shape)?);
+    }
+    let parsed = tokio::task::spawn_blocking(move || openai::Request::parse(&body, shape)).await;
+    parsed.map_or(Err(Refusal::Internal { why: "the body could not be parsed" }), |parsed| Ok(parsed?))
 }
 
 /// Reads a body of at most `limit_mib`.

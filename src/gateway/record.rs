@@ -296,8 +296,7 @@ impl Journey {
         meters: &Arc<Meters>,
         clock: &Arc<dyn Now>,
         request_id: &str,
-        endpoint: &'static str,
-        route: &str,
+        (endpoint, route): (&'static str, &'static str),
     ) -> Self {
         meters.in_flight.increment(1);
         let operation = if endpoint == "completions" { "text_completion" } else { endpoint };
@@ -312,6 +311,11 @@ impl Journey {
             status: None,
             refused: None,
         }
+    }
+
+    /// Notes what was asked for.
+    pub(super) fn asks(&self, asked: &openai::Request) {
+        spans::note_request(&self.shared.span, asked);
     }
 
     /// Notes the status that the client gets.

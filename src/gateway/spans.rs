@@ -18,13 +18,18 @@ use crate::{
         clock::Stopwatch,
         names::{attribute, span},
     },
+    wire::openai,
 };
 
-/// Opens the span of one request.
+/// Opens the span of one request, named as OpenTelemetry's HTTP conventions have it.
 pub(super) fn request(route: &str, operation: &'static str, request_id: &str) -> Span {
     info_span!(
         span::REQUEST,
+        { attribute::OTEL_NAME } = format!("POST {route}").as_str(),
         { attribute::OTEL_KIND } = "server",
+        { attribute::REQUEST_MODEL } = tracing::field::Empty,
+        { attribute::REQUEST_MAX_TOKENS } = tracing::field::Empty,
+        { attribute::REQUEST_CHOICES } = tracing::field::Empty,
         { attribute::OPERATION } = operation,
         { attribute::HTTP_ROUTE } = route,
         { attribute::REQUEST_ID } = request_id,
@@ -76,6 +81,15 @@ fn trace_parent(value: &str) -> Option<SpanContext> {
         TraceState::default(),
     );
     context.is_valid().then_some(context)
+}
+
+/// Notes what was asked for in the request's span; the model is a known one by now.
+pub(super) fn note_request(span: &Span, asked: &openai::Request) {
+    span.record(attribute::REQUEST_MODEL, asked.model.as_str());
+    span.record(attribute::REQUEST_CHOICES, asked.n);
+    if let Some(tokens) = asked.max_tokens {
+        span.record(attribute::REQUEST_MAX_TOKENS, tokens);
+    }
 }
 
 /// Notes a decision in the request's span.

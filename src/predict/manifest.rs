@@ -32,7 +32,8 @@ pub struct Manifest {
     /// The trainer's parameters.
     pub recipe: serde_json::Value,
     /// How well it predicts rows that it was not trained on.
-    pub metrics: Metrics,
+    #[serde(rename = "metrics")]
+    pub quality: Metrics,
 }
 
 /// The features a bundle was trained on; serving computes exactly these or refuses the bundle.

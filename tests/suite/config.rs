@@ -1,4 +1,5 @@
 //! The configuration as a user meets it: the shipped files, and what a mistake is answered with.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
 //! `bear serve` as an operator meets it: starts from a file, says where it listens, answers, ends on a
 //! signal with every decision written, and refuses what it cannot do.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     io::{BufRead, BufReader},

@@ -8,6 +8,7 @@ mod fakes;
 mod fidelity;
 mod gateway;
 mod gateway_failures;
+mod gateway_traces;
 mod predict;
 mod replay;
 mod replay_engine;

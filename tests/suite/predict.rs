@@ -147,7 +147,7 @@ fn the_demo_bundle_loads_and_says_what_it_is() {
         BpeTokens::built_in().version(),
         "it carries the built-in tokenizer"
     );
-    let accuracy = manifest.metrics.accuracy.expect("prompts were held out");
+    let accuracy = manifest.quality.accuracy.expect("prompts were held out");
     assert!(accuracy.mae < accuracy.baseline_mae && accuracy.pair_order > 0.8, "{accuracy:?}");
 }
 

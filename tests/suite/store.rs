@@ -1,5 +1,6 @@
 //! What every store promises, and what the recorder promises whatever its store does. A further
 //! database joins by a module like [`sqlite`] that runs the same functions on a URL of its own.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{path::Path, time::Duration};
 

@@ -1,4 +1,5 @@
 //! `bear store`, `bear config` and `bear explain` as a shell meets them: output and exit codes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     io::Write,

@@ -1,4 +1,5 @@
 //! Traces as a collector gets them: an in-process one decodes what the exporter sends over HTTP.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     collections::BTreeMap,

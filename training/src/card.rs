@@ -33,7 +33,7 @@ pub(crate) fn write(manifest: &Manifest) -> String {
             model.id, model.parameters_b, model.max_model_len, model.rows, model.mean_accuracy
         );
     }
-    let metrics = &manifest.metrics;
+    let metrics = &manifest.quality;
     let _ = writeln!(
         card,
         "\n## Held-out prompts\n\n{} prompts ({} % by a hash of the prompt id) were not trained on. Beside each number\n\

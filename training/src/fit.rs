@@ -171,7 +171,7 @@ fn finish(
             rows_with_output_tokens: with_lengths.count() as u64,
         },
         recipe: serde_json::to_value(order.recipe)?,
-        metrics,
+        quality: metrics,
     };
     files.insert(bundle::CARD.to_owned(), card::write(&manifest).into_bytes());
     for (name, bytes) in &files {

@@ -131,10 +131,10 @@ fn rounds_are_chosen_where_validation_says_so() {
         row.score = f64::from(u8::from(i * 7_919 % 101 < 50));
     }
     let long = BoosterRecipe { num_iterations: 60, learning_rate: 0.3, ..small_recipe().accuracy };
-    let recipe = Recipe { accuracy: long, ..small_recipe() };
+    let recipe = Recipe { accuracy: long, held_out_share: 0.0, ..small_recipe() };
     let trees = |recipe: &Recipe| {
         let files = train(&corpus_of(&rows), recipe).unwrap();
-        Predictor::from_bundle(&files).unwrap().manifest().unwrap().metrics.trees[bundle::ACCURACY]
+        Predictor::from_bundle(&files).unwrap().manifest().unwrap().quality.trees[bundle::ACCURACY]
     };
     assert!(trees(&recipe) < 60);
     assert_eq!(trees(&Recipe { validation_share: 0.0, ..recipe }), 60);
