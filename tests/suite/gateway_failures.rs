@@ -1,4 +1,5 @@
 //! The gateway when things break: upstreams that fail, stall or hang up, and clients that leave.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::time::Duration;
 
