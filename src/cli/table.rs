@@ -14,7 +14,7 @@ const WIDEST_SOURCE: usize = 16;
 
 /// Renders a decision: its terms, one line an instance, and why the chosen one was chosen.
 #[must_use]
-pub fn render(decision: &Decision) -> String {
+pub(super) fn render(decision: &Decision) -> String {
     let mut text = String::with_capacity(512 + decision.candidates.len() * 128);
     text.push_str(&terms(decision));
     text.push_str("\n\n");

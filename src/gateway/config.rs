@@ -24,7 +24,7 @@ pub struct GatewayConfig {
 pub struct ListenConfig {
     /// For clients.
     pub address: SocketAddr,
-    /// For operators; null: no admin listener.
+    /// Reserved for operators' pages; null: none. This version listens on `address` only.
     pub admin: Option<SocketAddr>,
     /// Largest request body taken, MiB; a larger one is a 413.
     pub max_body_mib: u32,

@@ -1,4 +1,5 @@
 //! The gateway over scripted upstreams: what passes, to the byte, and what a client is told.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::path::Path;
 

@@ -1,4 +1,5 @@
 //! What a request leaves in traces and logs: one span, a child a step, nothing of the prompt.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::{
     io,

@@ -1,4 +1,5 @@
 //! Everything a gateway test needs: scripted upstreams on loopback ports and one app in front of them.
+#![expect(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod app;
 mod upstream;
