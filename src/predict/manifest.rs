@@ -80,7 +80,7 @@ pub struct BundleModel {
     pub rows: u64,
     /// Of these, rows that tell the output tokens.
     pub rows_with_output_tokens: u64,
-    /// Mean score of its rows, in [0,1].
+    /// Mean score of its rows, between 0 and 1.
     pub mean_accuracy: f64,
     /// Mean output tokens; absent: no row tells.
     pub mean_output_tokens: Option<f64>,

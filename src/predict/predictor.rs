@@ -39,7 +39,7 @@ impl PredictionSource {
 /// What one model is predicted to make of one prompt, before any client's cap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ModelPrediction {
-    /// Accuracy in [0,1]; absent: unknown.
+    /// Accuracy between 0 and 1; absent: unknown.
     pub accuracy: Option<f64>,
     /// Output tokens, at least 1; absent: unknown.
     pub output_tokens: Option<f64>,

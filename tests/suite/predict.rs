@@ -1,4 +1,5 @@
 //! The tree evaluation against LightGBM's own outputs, damaged models, and the shipped bundles.
+#![expect(clippy::expect_used, reason = "a missing fixture fails the test by its name")]
 
 use std::{
     collections::BTreeMap,

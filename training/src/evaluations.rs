@@ -124,7 +124,7 @@ pub struct Evaluation {
     pub content: Content,
     /// The model's id.
     pub model: String,
-    /// The judge's score in [0,1].
+    /// The judge's score between 0 and 1.
     pub score: f64,
     /// The answer's length, tokens.
     pub output_tokens: Option<f64>,
@@ -241,7 +241,7 @@ pub struct Row {
     pub prompt: usize,
     /// Position of its model in [`Corpus::models`].
     pub model: usize,
-    /// Score in [0,1].
+    /// Score between 0 and 1.
     pub score: f64,
     /// Output tokens.
     pub output_tokens: Option<f64>,

@@ -34,7 +34,8 @@ const MODELS: [(&str, &str); 6] = [
     ("constant", "objective=regression_l1"),
 ];
 
-/// Returns the fixture's files by name: `NAME.txt` (the model) and `NAME.rows` (see [`encode`]).
+/// Returns the fixture's files by name: `NAME.txt` (the model) and `NAME.rows` (rows and columns as
+/// little-endian u32, then each row and its output as f64).
 ///
 /// # Errors
 /// Passes on what LightGBM refused.

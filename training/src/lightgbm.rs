@@ -62,8 +62,8 @@ impl Matrix {
 
     /// Returns the number of rows.
     #[must_use]
-    pub const fn rows(&self) -> usize {
-        if self.columns == 0 { 0 } else { self.values.len() / self.columns }
+    pub fn rows(&self) -> usize {
+        self.values.len().checked_div(self.columns).unwrap_or_default()
     }
 
     /// Returns the rows in order.

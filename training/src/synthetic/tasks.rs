@@ -33,7 +33,7 @@ pub struct Task {
     pub prompt: LogNormal,
     /// Output lengths of a model with factor 1, tokens.
     pub output: LogNormal,
-    /// Mean score in [0,1] of each of [`MODELS`].
+    /// Mean score between 0 and 1 of each of [`MODELS`].
     pub scores: [f64; 3],
 }
 
