@@ -24,7 +24,7 @@ pub struct Site<'a> {
     pub view: &'a InstanceView,
     /// The query's work there.
     pub load: QueryLoad,
-    /// Share of the prompt in the instance's prefix cache, in [0,1]; absent: unknown.
+    /// Share of the prompt in the instance's prefix cache, in `[0,1]`; absent: unknown.
     pub hit: Option<f64>,
 }
 
@@ -40,7 +40,7 @@ pub trait Filter: Send + Sync {
 pub trait Scorer: Send + Sync {
     /// Returns the registered name.
     fn name(&self) -> &'static str;
-    /// Returns the rating in [0,1], higher is better; absent: the signal is unknown there.
+    /// Returns the rating in `[0,1]`, higher is better; absent: the signal is unknown there.
     fn score(&self, query: &Query, site: &Site<'_>) -> Option<f64>;
 }
 

@@ -11,7 +11,7 @@ use crate::domain::Query;
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AffinityConfig {
-    /// Share of the prompt that a prefix cache must hold for its instance to be kept to, in [0,1]; 0: never.
+    /// Share of the prompt that a prefix cache must hold for its instance to be kept to, in `[0,1]`; 0: never.
     pub threshold: f64,
     /// Extra wait that keeping to it may cost, milliseconds, at most the TTFT target; 0: any.
     pub max_ttft_penalty_ms: f64,
@@ -110,7 +110,7 @@ impl Pipeline {
         ranking
     }
 
-    /// Returns the weighted sum of the scorers' ratings, each clamped to [0,1].
+    /// Returns the weighted sum of the scorers' ratings, each clamped to `[0,1]`.
     fn score(&self, query: &Query, site: &Site<'_>) -> f64 {
         self.scorers
             .iter()

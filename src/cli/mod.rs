@@ -1,6 +1,6 @@
 //! The `bear` command: one file a subcommand, each with its `Args` and a `run(Args) -> anyhow::Result<()>`.
 //!
-//! To add a subcommand, add its file, one variant of [`Command`] and one line of [`Command::run`].
+//! To add a subcommand, add its file, one variant of `Command` and one line of `Command::run`.
 
 pub mod config;
 pub mod demo;

@@ -82,7 +82,7 @@ pub struct ModelConfig {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct PriorConfig {
-    /// Mean accuracy in [0,1]; null: unknown.
+    /// Mean accuracy in `[0,1]`; null: unknown.
     pub accuracy: Option<f64>,
     /// Mean output tokens; null: unknown.
     pub output_tokens: Option<f64>,

@@ -46,7 +46,7 @@ impl Typical {
 pub struct ModelUtility {
     /// The model.
     pub model: String,
-    /// Predicted accuracy in [0,1]; absent: unknown.
+    /// Predicted accuracy in `[0,1]`; absent: unknown.
     pub accuracy: Option<f64>,
     /// Predicted output tokens; absent: unknown.
     pub output_tokens: Option<f64>,

@@ -104,7 +104,7 @@ pub struct Candidate {
     pub prompt_tokens: u32,
     /// How they were counted (`tokenizer`, `engine`, `bytes`).
     pub count_source: String,
-    /// Predicted accuracy in [0,1]; absent: not predicted.
+    /// Predicted accuracy in `[0,1]`; absent: not predicted.
     pub accuracy: Option<f64>,
     /// Predicted output tokens; absent: not predicted.
     pub output_tokens: Option<f64>,

@@ -87,7 +87,7 @@ pub struct ModelSpec {
     pub price: Price,
     /// What it can do.
     pub capabilities: Capabilities,
-    /// Mean accuracy in [0,1] used where no bundle knows the model; absent: unknown.
+    /// Mean accuracy in `[0,1]` used where no bundle knows the model; absent: unknown.
     pub prior_accuracy: Option<f64>,
     /// Mean output tokens used where no bundle knows the model; absent: unknown.
     pub prior_output_tokens: Option<f64>,

@@ -38,7 +38,7 @@ pub struct Needs {
 /// The client's bounds on predictions; a model outside them is not eligible.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
-    /// Least predicted accuracy in [0,1].
+    /// Least predicted accuracy in `[0,1]`.
     pub min_accuracy: Option<f64>,
     /// Most predicted cost, USD.
     pub max_cost_usd: Option<f64>,

@@ -13,7 +13,7 @@ use crate::{
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ModelView {
     pub(super) prompt: PromptCount,
-    /// Predicted accuracy in [0,1]; absent: unknown.
+    /// Predicted accuracy in `[0,1]`; absent: unknown.
     pub(super) accuracy: Option<f64>,
     /// Predicted output tokens of one answer, clamped; absent: unknown.
     pub(super) output_tokens: Option<f64>,

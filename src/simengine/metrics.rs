@@ -96,7 +96,7 @@ pub(super) struct Gauges {
     pub(super) running: usize,
     /// Waiting requests.
     pub(super) waiting: usize,
-    /// Held share of the KV blocks, in [0,1].
+    /// Held share of the KV blocks, in `[0,1]`.
     pub(super) kv_cache_usage: f64,
     /// Tokens looked up in the prefix cache.
     pub(super) prefix_cache_queries: u64,

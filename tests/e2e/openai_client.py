@@ -266,7 +266,7 @@ async def aborts(pool):
     await asyncio.gather(*(one(index) for index in range(200)))
     deadline = time.time() + 15
     while time.time() < deadline:
-        left = pool.metric("bear_ledger_requests"), pool.metric("bear_ledger_tokens")
+        left = pool.metric("bear_ledger_requests"), pool.metric("bear_ledger_prefill_tokens")
         if left[0] and left[1] and not any(left[0]) and not any(left[1]):
             print(f"200 aborted requests ({dict(seen)}): every ledger is zero")
             return
