@@ -37,7 +37,7 @@ lint: tools ## Check format, lints, docs and licences
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --locked --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
-	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny check bans licenses sources; \
+	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences were not checked"; fi
 
 bench: tools ## Run the benches

@@ -60,7 +60,7 @@ impl Handle {
     }
 
     /// Ends the engine: answers under way break off. A client that reads no more is waited for
-    /// ten seconds at most.
+    /// two seconds at most.
     pub async fn shutdown(mut self) {
         _ = self.stop.send(true);
         if tokio::time::timeout(SHUTDOWN_GRACE, &mut self.serving).await.is_err() {
