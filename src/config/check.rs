@@ -1,8 +1,11 @@
 //! From raw values to checked ones: names resolved, ranges held, the bundle read, everything in one go.
 
-use std::{collections::BTreeMap, fmt, fs, path::Path, sync::Arc};
+use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
 
-use super::{Config, ConfigError, InstanceConfig, Loaded, ModelConfig, nearest::suggestion, range::Ranges};
+use super::{
+    Config, ConfigError, InstanceConfig, Loaded, ModelConfig, bundle::read_bundle, nearest::suggestion,
+    range::Ranges,
+};
 use crate::{
     domain::{InstanceId, InstanceSpec, ModelId, ModelIndex, ModelSpec},
     policy::POLICIES,
@@ -241,20 +244,11 @@ impl Loaded {
     }
 
     fn bundle_files(&self, folder: &Path) -> Result<BTreeMap<String, Vec<u8>>, ConfigError> {
-        let fault = |path: &Path, source| ConfigError::BundleFile {
+        read_bundle(folder).map_err(|error| ConfigError::BundleFile {
             place: self.place("predictors.bundle"),
-            path: path.into(),
-            source,
-        };
-        let mut files = BTreeMap::new();
-        for entry in fs::read_dir(folder).map_err(|error| fault(folder, error))? {
-            let path = entry.map_err(|error| fault(folder, error))?.path();
-            if let (true, Some(name)) = (path.is_file(), path.file_name().and_then(|name| name.to_str())) {
-                let bytes = fs::read(&path).map_err(|error| fault(&path, error))?;
-                files.insert(name.to_owned(), bytes);
-            }
-        }
-        Ok(files)
+            path: error.path.into(),
+            source: error.source,
+        })
     }
 
     /// Returns the position of a name among the known ones.

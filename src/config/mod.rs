@@ -5,6 +5,7 @@
 //! it into [`Checked`] values or says what is wrong and where.
 
 mod assemble;
+mod bundle;
 mod check;
 mod error;
 mod load;
@@ -17,6 +18,7 @@ mod typical;
 mod watch;
 
 pub use assemble::{AssembleError, Running, assemble};
+pub use bundle::{BundleFileError, read_bundle};
 pub use check::{Checked, Warning};
 pub use error::ConfigError;
 pub use load::{Flag, Loaded, Sources, load, parse};

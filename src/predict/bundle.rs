@@ -23,6 +23,8 @@ pub const PCA: &str = "pca.bin";
 pub const TOKENIZER: &str = "feature_tokenizer.json";
 /// The page for people.
 pub const CARD: &str = "card.md";
+/// Every file that a bundle may have.
+pub const FILES: [&str; 6] = [MANIFEST, ACCURACY, OUTPUT_LENGTH, PCA, TOKENIZER, CARD];
 /// Files a bundle is refused without, the manifest apart.
 const REQUIRED: [&str; 3] = [ACCURACY, PCA, TOKENIZER];
 
@@ -58,6 +60,19 @@ impl Bundle {
         let pca = Pca::from_bytes(file(files, PCA)?)?;
         Ok(Self { manifest, version, tokens, pca, accuracy, output_length, categories })
     }
+}
+
+/// Returns the names of the files that a manifest lists, none where it cannot be read; names that would lead out of
+/// the bundle's folder are left out.
+#[must_use]
+pub fn listed_files(manifest: &[u8]) -> Vec<String> {
+    #[derive(serde::Deserialize)]
+    struct FilesOnly {
+        files: BTreeMap<String, serde::de::IgnoredAny>,
+    }
+    let files = serde_json::from_slice::<FilesOnly>(manifest).map(|manifest| manifest.files).unwrap_or_default();
+    let leads_out = |name: &str| name.contains(['/', '\\', ':']) || matches!(name, "" | "." | "..");
+    files.into_keys().filter(|name| !leads_out(name)).collect()
 }
 
 fn file<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> Result<&'a [u8], PredictError> {

@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 
+use super::numerals::{Token, next_token};
+
 /// Bytes read at either end of a prompt.
 const WINDOW_BYTES: usize = 600;
 /// Most words an asked length may name; beyond it the number is something else (a year, a price).
@@ -89,9 +91,9 @@ const WORDS: &[(&str, Cue)] = &[
     ("algorithm", Cue::Code),
     ("analyze", Cue::Explain),
     ("article", Cue::Documents),
+    ("brainstorm", Cue::List),
     ("brief", Cue::LengthBrief),
     ("briefly", Cue::LengthBrief),
-    ("brainstorm", Cue::List),
     ("calculate", Cue::Calculate),
     ("categorize", Cue::Classify),
     ("classify", Cue::Classify),
@@ -248,12 +250,20 @@ fn scan_window(window: &str, scan: &mut Scan) {
     let mut word = String::with_capacity(MAX_WORD_BYTES);
     let mut before = String::with_capacity(MAX_WORD_BYTES);
     let mut number = None;
-    for raw in window.split(|c: char| !c.is_alphanumeric()).filter(|raw| !raw.is_empty()) {
+    let mut rest = window;
+    while let Some((token, after)) = next_token(rest) {
+        rest = after;
         word.clear();
-        if raw.len() <= MAX_WORD_BYTES {
-            word.extend(raw.chars().map(|c| c.to_ascii_lowercase()));
+        match token {
+            // A number that is not whole counts nothing, scaled or not.
+            Token::Numeral(value) => number = Some(value.unwrap_or(0)),
+            Token::Word(raw) => {
+                if raw.len() <= MAX_WORD_BYTES {
+                    word.extend(raw.chars().map(|c| c.to_ascii_lowercase()));
+                }
+                number = scan_word(&word, &before, number, scan);
+            }
         }
-        number = scan_word(&word, &before, number, scan);
         std::mem::swap(&mut word, &mut before);
     }
 }
@@ -269,11 +279,11 @@ fn scan_word(word: &str, before: &str, number: Option<u32>, scan: &mut Scan) -> 
     if word == "no" && before == "or" {
         scan.cues.insert(Cue::LengthOne);
     }
-    if let Some(found) = parse_number(word) {
+    if let Some((_, found)) = NUMBERS.iter().find(|(name, _)| *name == word) {
         // `two hundred` counts two hundreds.
         let scaled = match number {
             Some(count) if matches!(found, 100 | 1_000) && count < 100 => count * found,
-            _ => found,
+            _ => *found,
         };
         return Some(scaled);
     }
@@ -286,13 +296,6 @@ fn scan_word(word: &str, before: &str, number: Option<u32>, scan: &mut Scan) -> 
         scan.asked_words = Some(count);
     }
     None
-}
-
-fn parse_number(word: &str) -> Option<u32> {
-    if word.as_bytes().first().is_some_and(u8::is_ascii_digit) {
-        return word.parse().ok();
-    }
-    NUMBERS.iter().find(|(name, _)| *name == word).map(|(_, value)| *value)
 }
 
 /// Returns whether some line starts with choice A and another with choice B.
@@ -334,6 +337,24 @@ mod tests {
         assert_eq!(scan("about two hundred words").asked_words, Some(200));
         assert_eq!(scan("three sentences").asked_words, None);
         assert_eq!(scan("0 words, then 50 words, then 60 words").asked_words, Some(50));
+    }
+
+    #[test]
+    fn grouped_numbers_are_read_whole_and_decimals_not_at_all() {
+        assert_eq!(scan("Write 1,500 words").asked_words, Some(1_500));
+        assert_eq!(scan("Write 1,000 words").asked_words, Some(1_000));
+        assert_eq!(scan("in 2 000 words").asked_words, Some(2_000));
+        assert_eq!(scan("2.5 thousand words").asked_words, None);
+        assert_eq!(scan("2 thousand words").asked_words, Some(2_000));
+        assert_eq!(names("3.5 items"), Vec::<&str>::new());
+        assert_eq!(names("about 1.1 words"), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn the_words_are_in_order() {
+        assert!(WORDS.is_sorted_by(|a, b| a.0 < b.0), "each once, in alphabetical order");
+        assert!(UNITS.is_sorted_by(|a, b| a < b));
+        assert!(WORDS.iter().all(|(word, _)| word.len() <= MAX_WORD_BYTES));
     }
 
     #[test]

@@ -12,8 +12,8 @@ const BUILT_IN: &[u8] = include_bytes!("../../models/feature_tokenizer.json");
 
 /// Turns text into the token ids that features are hashed from.
 pub trait FeatureTokens: Send + Sync {
-    /// Returns the ids of `text`, special tokens not added.
-    fn token_ids(&self, text: &str) -> Vec<u32>;
+    /// Returns the ids of `text`, special tokens not added; none where the tokenizer fails on it.
+    fn token_ids(&self, text: &str) -> Option<Vec<u32>>;
     /// Returns the version of the features these tokens give: the feature function's and the vocabulary's.
     fn version(&self) -> &str;
 }
@@ -29,15 +29,22 @@ impl BpeTokens {
     /// Reads a tokenizer file's bytes.
     ///
     /// # Errors
-    /// Says what the reader refused.
+    /// Says what the reader refused, or that the tokenizer fails on some text.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, PredictError> {
-        let text = std::str::from_utf8(bytes)
-            .map_err(|error| PredictError::Tokenizer { what: error.to_string() })?;
-        let tokenizer = tokenizers::from_json(text)
-            .map_err(|error| PredictError::Tokenizer { what: error.to_string() })?;
+        let refused = |what: String| PredictError::Tokenizer { what };
+        let text = std::str::from_utf8(bytes).map_err(|error| refused(error.to_string()))?;
+        let tokenizer = tokenizers::from_json(text).map_err(|error| refused(error.to_string()))?;
         let digest = hex(&Sha256::digest(bytes));
         let version = format!("{FEATURE_VERSION}+{}", digest.get(..8).unwrap_or_default());
-        Ok(Self { tokenizer, options: EncodeOptions::no_specials(), version })
+        let tokens = Self { tokenizer, options: EncodeOptions::no_specials(), version };
+        tokens.encode(&every_byte()).map_err(|error| refused(format!("it fails on plain text: {error}")))?;
+        Ok(tokens)
+    }
+
+    fn encode(&self, text: &str) -> tokenizers::Result<Vec<u32>> {
+        let mut tokens = Vec::with_capacity(text.len() / 3 + 4);
+        self.tokenizer.encode_into(text, &self.options, &mut tokens)?;
+        Ok(tokens.iter().map(|token| token.id()).collect())
     }
 
     /// Returns the built-in file's bytes.
@@ -55,12 +62,8 @@ impl BpeTokens {
 }
 
 impl FeatureTokens for BpeTokens {
-    fn token_ids(&self, text: &str) -> Vec<u32> {
-        let mut tokens = Vec::with_capacity(text.len() / 3 + 4);
-        // Encoding plain text with a byte-level vocabulary has no failing input; were there one, the
-        // tokens found so far describe the prompt.
-        let _ = self.tokenizer.encode_into(text, &self.options, &mut tokens);
-        tokens.iter().map(|token| token.id()).collect()
+    fn token_ids(&self, text: &str) -> Option<Vec<u32>> {
+        self.encode(text).ok()
     }
 
     fn version(&self) -> &str {
@@ -68,9 +71,25 @@ impl FeatureTokens for BpeTokens {
     }
 }
 
+/// Returns a text with every byte that text can hold.
+fn every_byte() -> String {
+    // Every last byte of a character, then every first byte of longer ones.
+    let short = (0_u32..0x100).chain((0x100..0x800).step_by(0x40));
+    let long = (0x800..0x1_0000).step_by(0x800).chain((0x1_0000..0x11_0000).step_by(0x1_0000));
+    short.chain(long).filter_map(char::from_u32).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_probe_holds_every_byte_of_text() {
+        let text = every_byte();
+        let bytes: std::collections::BTreeSet<u8> = text.bytes().collect();
+        let possible = (0_u8..=0xbf).chain(0xc2..=0xf4);
+        assert!(possible.into_iter().all(|byte| bytes.contains(&byte)), "{bytes:02x?}");
+    }
 
     #[test]
     fn the_built_in_tokenizer_reads_and_covers_any_text() {
@@ -81,9 +100,9 @@ mod tests {
             "fn main() { println!(\"x\"); }",
             "\u{0}\u{7f}",
         ] {
-            assert!(!tokens.token_ids(text).is_empty(), "{text:?} gave no tokens");
+            assert!(!tokens.token_ids(text).unwrap().is_empty(), "{text:?} gave no tokens");
         }
-        assert!(tokens.token_ids("").is_empty());
+        assert_eq!(tokens.token_ids(""), Some(Vec::new()));
         assert!(tokens.version().starts_with(FEATURE_VERSION));
     }
 
@@ -91,9 +110,9 @@ mod tests {
     fn common_words_are_few_tokens() {
         let tokens = BpeTokens::built_in();
         let text = "Please write a short summary of the following report about the city council.";
-        let ids = tokens.token_ids(text);
+        let ids = tokens.token_ids(text).unwrap();
         assert!(ids.len() <= 20, "{} tokens for 13 words", ids.len());
-        assert_eq!(ids, tokens.token_ids(text));
+        assert_eq!(Some(ids), tokens.token_ids(text));
     }
 
     #[test]

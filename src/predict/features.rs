@@ -14,6 +14,8 @@ use super::{
 
 /// Scalars that stand between the components and the cues.
 const SCALARS: [&str; 5] = ["tokens", "characters", "sentences", "characters_per_token", "asked_words"];
+/// The version of features without tokens, which no bundle has.
+pub const UNTOKENIZED: &str = "untokenized";
 /// Features of a prompt alone.
 pub const PROMPT_FEATURES: usize = COMPONENTS + SCALARS.len() + Cue::ALL.len();
 /// Features of a prompt and a model, for accuracy: those of the prompt, then model, parameters, context.
@@ -130,12 +132,17 @@ impl QueryFeatures {
 }
 
 /// Describes a prompt: its hashed token counts, sizes and cues.
+///
+/// Where the tokenizer fails, the version is [`UNTOKENIZED`]: no bundle predicts from such features (models get
+/// their priors) and none is trained on them.
 #[must_use]
 pub fn describe(prompt: &str, tokens: &dyn FeatureTokens) -> QueryFeatures {
     let ids = tokens.token_ids(prompt);
+    let version = if ids.is_some() { tokens.version() } else { UNTOKENIZED };
+    let ids = ids.unwrap_or_default();
     let scan = cues::scan(prompt);
     QueryFeatures {
-        version: tokens.version().to_owned(),
+        version: version.to_owned(),
         tokens: saturate(ids.len()),
         characters: saturate(prompt.chars().count()),
         sentences: count_sentences(prompt),

@@ -102,6 +102,16 @@ enum Transform {
     SignedSquare,
 }
 
+impl Transform {
+    fn apply(self, sum: f64) -> f64 {
+        match self {
+            Self::Identity => sum,
+            Self::SignedSquare if sum == 0.0 => 0.0 * sum * sum,
+            Self::SignedSquare => sum.signum() * sum * sum,
+        }
+    }
+}
+
 /// A checked model: immutable, shareable between threads.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Forest {
@@ -144,11 +154,7 @@ impl Forest {
         for root in &self.roots {
             sum += self.leaf(*root, row);
         }
-        match self.transform {
-            Transform::Identity => sum,
-            Transform::SignedSquare if sum == 0.0 => 0.0 * sum * sum,
-            Transform::SignedSquare => sum.signum() * sum * sum,
-        }
+        self.transform.apply(sum)
     }
 
     fn leaf(&self, root: Next, row: &[f64]) -> f64 {

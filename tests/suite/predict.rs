@@ -118,6 +118,16 @@ proptest! {
     }
 }
 
+/// A tree of very many fields would make the search for doubled ones slow.
+#[test]
+fn a_tree_of_very_many_fields_is_refused() {
+    let text = String::from_utf8(fixture("huber_nan.txt")).expect("text");
+    let fields: Vec<String> = (0..200_000).map(|field| format!("k{field}=\n")).collect();
+    let swollen = text.replacen("Tree=0\n", &format!("Tree=0\n{}", fields.concat()), 1);
+    let error = Forest::parse(swollen.as_bytes()).expect_err("no tree has so many fields").to_string();
+    assert!(error.contains("more than 64 fields"), "{error}");
+}
+
 fn demo() -> BTreeMap<String, Vec<u8>> {
     let entries = fs::read_dir(repository("models/demo")).expect("the demo bundle ships");
     entries
@@ -176,7 +186,7 @@ fn another_manifest_is_refused_with_its_reason() {
         refusal(&files)
     };
     assert!(with("bear.bundle.v1", "bear.bundle.v9").contains("bear.bundle.v9"));
-    assert!(with("bear.features.v1", "bear.features.v0").contains("train it again"));
+    assert!(with("bear.features.v2", "bear.features.v1").contains("train it again"));
     assert!(with("\"qwen3-32b\"", "\"qwen3-8b\"").contains("twice"));
     assert!(with("\"hash_buckets\": 512", "\"hash_buckets\": 256").contains("inconsistent"));
     assert!(with("\"synthetic\"", "\"synthetick\"").contains("manifest.json"));

@@ -20,8 +20,6 @@ pub struct BoosterRecipe {
     pub lambda_l2: f64,
     /// Bins of a feature.
     pub max_bin: u32,
-    /// Huber's threshold, in the target's unit; read by the accuracy model only.
-    pub alpha: f64,
 }
 
 impl Default for BoosterRecipe {
@@ -34,7 +32,6 @@ impl Default for BoosterRecipe {
             feature_fraction: 0.8,
             lambda_l2: 1.0,
             max_bin: 255,
-            alpha: 0.9,
         }
     }
 }
@@ -50,6 +47,9 @@ pub struct Recipe {
     /// Share of the training prompts on which leaves and rounds are chosen, at most 0.9; the model is then
     /// trained again on all of them. 0: the first size, all rounds.
     pub validation_share: f64,
+    /// Huber's threshold of the accuracy model, in units of the score: errors beyond it count linearly. Scores lie in
+    /// [0,1], so that from 1 on the loss is the squared one.
+    pub huber_alpha: f64,
     /// The accuracy model (Huber).
     pub accuracy: BoosterRecipe,
     /// The output-length model (mean, L2).
@@ -62,6 +62,7 @@ impl Default for Recipe {
             seed: 1,
             held_out_share: 0.2,
             validation_share: 0.2,
+            huber_alpha: 0.1,
             accuracy: BoosterRecipe::default(),
             output_length: BoosterRecipe::default(),
         }
@@ -69,10 +70,13 @@ impl Default for Recipe {
 }
 
 /// What a regressor minimises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Objective {
-    /// Huber's loss, for scores.
-    Huber,
+    /// Huber's loss, for scores: squared up to `alpha`, linear beyond.
+    Huber {
+        /// The threshold, in the target's unit.
+        alpha: f64,
+    },
     /// Squared error, for the mean of token counts.
     Mean,
 }
@@ -88,7 +92,7 @@ impl BoosterRecipe {
         seed: u32,
     ) -> String {
         let objective = match objective {
-            Objective::Huber => format!("objective=huber alpha={}", self.alpha),
+            Objective::Huber { alpha } => format!("objective=huber alpha={alpha}"),
             Objective::Mean => String::from("objective=regression"),
         };
         format!(

@@ -7,8 +7,9 @@ use crate::predict::BpeTokens;
 struct Words;
 
 impl FeatureTokens for Words {
-    fn token_ids(&self, text: &str) -> Vec<u32> {
-        text.split_whitespace().map(|word| word.len() as u32).collect()
+    fn token_ids(&self, text: &str) -> Option<Vec<u32>> {
+        let ids = text.split_whitespace().map(|word| word.len() as u32);
+        (!text.contains('\0')).then(|| ids.collect())
     }
     fn version(&self) -> &str {
         "words"
@@ -30,6 +31,13 @@ fn counts_are_signed_sums_over_tokens() {
         assert_eq!((*bucket, count * 3), (*again, *more));
         assert_eq!(count.abs(), 1);
     }
+}
+
+#[test]
+fn a_prompt_that_the_tokenizer_fails_on_is_of_no_bundles_version() {
+    let features = describe("aa \0 bbb?", &Words);
+    assert_eq!((features.version(), features.tokens()), (UNTOKENIZED, 0));
+    assert!(features.sparse_counts().is_empty() && features.has(Cue::Question));
 }
 
 #[test]

@@ -11,6 +11,8 @@ use super::{Forest, ForestError, Missing, Next, Rule, Split, Transform};
 const MAX_BYTES: usize = 256 << 20;
 /// Most features of a model.
 const MAX_FEATURES: usize = 100_000;
+/// Most fields of a tree; LightGBM writes under twenty.
+const MAX_TREE_FIELDS: usize = 64;
 
 /// Bits of `decision_type` (LightGBM 4.7.0 `tree.h`).
 const CATEGORICAL_BIT: i64 = 1;
@@ -112,6 +114,8 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Forest, ForestError> {
         leaves: Vec::new(),
         category_bits: Vec::new(),
     };
+    // The most that the leaves of the trees so far can add up to, of either sign.
+    let mut reach = 0.0;
     // Where each tree starts, then (once the next thing starts) how many bytes it took.
     let mut sizes = Vec::new();
     loop {
@@ -133,7 +137,13 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Forest, ForestError> {
         }
         sizes.push(start);
         let raw = parse_tree_lines(&mut lines)?;
+        let first_leaf = forest.leaves.len();
         add_tree(&mut forest, tree, &raw)?;
+        reach += forest.leaves.iter().skip(first_leaf).fold(0.0, |most, leaf| leaf.abs().max(most));
+        if !forest.transform.apply(reach).is_finite() {
+            let what = String::from("its leaves and those before can add up to infinity");
+            return Err(ForestError::Tree { tree, what });
+        }
     }
     check_sizes(header.tree_sizes.as_deref(), &sizes)?;
     parse_tail(&mut lines)?;
@@ -234,6 +244,9 @@ fn parse_tree_lines<'a>(lines: &mut Lines<'a>) -> Result<RawTree<'a>, ForestErro
                     field.ok_or_else(|| lines.error(format!("`{}` has no `=`", excerpt(line))))?;
                 if raw.fields.iter().any(|(known, _)| *known == key) {
                     return Err(lines.error(format!("`{}` stands twice in one tree", excerpt(key))));
+                }
+                if raw.fields.len() == MAX_TREE_FIELDS {
+                    return Err(lines.error(format!("a tree of more than {MAX_TREE_FIELDS} fields")));
                 }
                 raw.fields.push((key, value));
             }

@@ -175,6 +175,19 @@ fn bad_values_are_found() {
 }
 
 #[test]
+fn leaves_that_can_add_up_to_infinity_are_refused() {
+    assert!(with_first("leaf_value=0.25 0.5 -1", "leaf_value=1e308 0.5 -1").is_ok());
+    let second = SECOND.replace("leaf_value=10", "leaf_value=-1e308");
+    let text = assemble(&[&FIRST.replace("leaf_value=0.25 0.5 -1", "leaf_value=0.25 0.5 -1e308"), &second]);
+    let error = Forest::parse(text.as_bytes()).unwrap_err().to_string();
+    assert!(error.starts_with("tree 1") && error.contains("infinity"), "{error}");
+    let squared = assemble(&[FIRST, &second.replace("-1e308", "1e160")]);
+    assert!(Forest::parse(squared.as_bytes()).is_ok());
+    let squared = squared.replace("objective=huber", "objective=regression sqrt");
+    assert!(Forest::parse(squared.as_bytes()).unwrap_err().to_string().contains("infinity"));
+}
+
+#[test]
 fn a_missing_line_is_named() {
     for key in [
         "num_leaves",

@@ -16,7 +16,7 @@ use crate::{
 
 /// Validation rows below which no size is chosen: their error would be chance.
 const LEAST_VALIDATION_ROWS: usize = 100;
-/// The numbers of rounds that are tried are multiples of this.
+/// The numbers of rounds that are tried go down from the most in steps of this.
 const ROUNDS_STEP: usize = 10;
 
 /// What a prompt is used for.
@@ -166,7 +166,8 @@ impl<'a> Table<'a> {
         let recipe = self.order.recipe;
         match target {
             Target::Accuracy => {
-                (ACCURACY_FEATURES, features::accuracy_feature_names(), &recipe.accuracy, Objective::Huber)
+                let objective = Objective::Huber { alpha: recipe.huber_alpha };
+                (ACCURACY_FEATURES, features::accuracy_feature_names(), &recipe.accuracy, objective)
             }
             Target::OutputTokens => {
                 let names = features::output_length_feature_names();

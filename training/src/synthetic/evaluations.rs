@@ -95,7 +95,7 @@ fn draft(seed: u64, i: usize, lexicon: &Lexicon, tokens: &dyn FeatureTokens) -> 
     let length = mix(LENGTH_SHARES, length_pull, hidden, &mut rng);
     let wanted = (task.prompt.mu + task.prompt.sigma * size).exp().clamp(PROMPT_CLIP.0, PROMPT_CLIP.1);
     let wish = Wish { kind: task.kind, tokens: wanted, length_pull, answer_tokens };
-    let count = |text: &str| tokens.token_ids(text).len();
+    let count = |text: &str| tokens.token_ids(text).map_or(0, |ids| ids.len());
     let prompt = prompts::write(&wish, &mut Writer::new(lexicon, topic, rng), &count);
     Draft { task: task_index, prompt, difficulty, length }
 }
@@ -165,7 +165,7 @@ mod tests {
                 let Content::Prompt(prompt) = &row.content else {
                     panic!("a synthetic row without its prompt")
                 };
-                logs.push((tokens.token_ids(prompt).len() as f64).ln());
+                logs.push((tokens.token_ids(prompt).unwrap().len() as f64).ln());
             }
             let mean = logs.iter().sum::<f64>() / logs.len() as f64;
             assert!(
