@@ -1,14 +1,11 @@
 //! `bear estimate`: TTFT estimates of JSON lines, one answer or error line each.
 
-use std::{
-    fs::File,
-    io::{self, BufRead, BufReader, BufWriter, Write},
-    path::{Path, PathBuf},
-};
+use std::{io::Write, path::PathBuf};
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::Parser;
 
+use super::json_lines::{self, Line, Verdict};
 use crate::latency::lines::{self, LineOptions};
 
 /// Estimates first-token times: reads JSON lines (snapshot, calibration, query), writes one JSON line each.
@@ -35,44 +32,16 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     // The plain replay is the only one, with the flag and without.
     let Args { file, plain: _, trace } = args;
     let options = LineOptions { trace, ..LineOptions::default() };
-    let mut output = BufWriter::new(io::stdout().lock());
-    let (lines, bad) = answer_lines(open(&file)?, &mut output, options)?;
-    output.flush().context("cannot write to standard output")?;
-    ensure!(bad == 0, "{bad} of {lines} lines had errors; see their output lines for the place");
-    Ok(())
+    json_lines::answer(&file, |line, output| answer_line(line, output, options))
 }
 
-fn open(file: &Path) -> anyhow::Result<Box<dyn BufRead>> {
-    if file == Path::new("-") {
-        return Ok(Box::new(BufReader::new(io::stdin())));
-    }
-    let opened = File::open(file).with_context(|| format!("cannot open `{}`", file.display()))?;
-    Ok(Box::new(BufReader::new(opened)))
-}
-
-/// Returns how many lines were read and how many of them had errors; blank lines are passed over.
-fn answer_lines(
-    input: impl BufRead,
-    output: &mut impl Write,
-    options: LineOptions,
-) -> anyhow::Result<(usize, usize)> {
-    let (mut lines, mut bad) = (0, 0);
-    for (index, line) in input.split(b'\n').enumerate() {
-        let line = line.with_context(|| format!("cannot read line {}", index + 1))?;
-        if line.trim_ascii().is_empty() {
-            continue;
-        }
-        lines += 1;
-        let json = match lines::answer(&line, options) {
-            Ok(answer) => serde_json::to_string(&answer)?,
-            Err(error) => {
-                bad += 1;
-                error.to_line(index + 1).to_string()
-            }
-        };
-        writeln!(output, "{json}").context("cannot write to standard output")?;
-    }
-    Ok((lines, bad))
+fn answer_line(line: Line<'_>, output: &mut dyn Write, options: LineOptions) -> anyhow::Result<Verdict> {
+    let (json, verdict) = match lines::answer(line.bytes, options) {
+        Ok(answer) => (serde_json::to_string(&answer)?, Verdict::Answered),
+        Err(error) => (error.to_line(line.number).to_string(), Verdict::Bad),
+    };
+    output.write_all(json.as_bytes()).context("cannot write to standard output")?;
+    Ok(verdict)
 }
 
 #[cfg(test)]
@@ -85,7 +54,9 @@ mod tests {
         let bad = good.replace("\"prompt_tokens\"", "\"prompt_tokens\":1,\"promt\"");
         let input = format!("{good}\n{bad}\n\n\u{0}\n{good}");
         let mut output = Vec::new();
-        let counts = answer_lines(input.as_bytes(), &mut output, LineOptions::default()).unwrap();
+        let answer =
+            |line: Line<'_>, output: &mut dyn Write| answer_line(line, output, LineOptions::default());
+        let counts = json_lines::answer_lines(input.as_bytes(), &mut output, answer).unwrap();
         assert_eq!(counts, (4, 2));
         let text = String::from_utf8(output).unwrap();
         let lines: Vec<serde_json::Value> =
