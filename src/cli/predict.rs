@@ -16,7 +16,7 @@ use crate::predict::Predictor;
 pub struct Args {
     /// The file to read; `-` is standard input.
     file: PathBuf,
-    /// The bundle's folder, as bear-train writes it.
+    /// The bundle's folder, as bear-train writes it; without it the repository's demo bundle, where there is one.
     #[arg(long, value_name = "DIR", default_value = "models/demo")]
     bundle: PathBuf,
 }
@@ -53,14 +53,16 @@ fn answer(predictor: &Predictor, line: &PromptLine) -> Value {
 mod tests {
     use std::path::Path;
 
-    use super::*;
+    use super::{super::prompt_lines::PromptId, *};
 
     #[test]
     fn every_learned_model_has_its_numbers() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo");
         let predictor = prompt_lines::load_bundle(&folder).unwrap();
-        let line =
-            PromptLine { prompt_id: String::from("7"), prompt: String::from("Write a story about a ghost.") };
+        let line = PromptLine {
+            prompt_id: PromptId::Text(String::from("7")),
+            prompt: String::from("Write a story about a ghost."),
+        };
         let answer = answer(&predictor, &line);
         assert_eq!(answer["prompt_id"], "7");
         let predictions = answer["predictions"].as_object().unwrap();

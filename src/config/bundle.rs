@@ -58,7 +58,8 @@ mod tests {
         let folder = parent.path().join("bundle");
         fs::create_dir(&folder).unwrap();
         assert!(names(&folder).is_empty());
-        for (name, text) in [("manifest.json", LISTED), ("a.txt", "a"), ("notes.txt", ""), ("../outside", "")] {
+        for (name, text) in [("manifest.json", LISTED), ("a.txt", "a"), ("notes.txt", ""), ("../outside", "")]
+        {
             fs::write(folder.join(name), text).unwrap();
         }
         assert_eq!(names(&folder), ["a.txt", "manifest.json"]);

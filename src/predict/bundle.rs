@@ -70,7 +70,8 @@ pub fn listed_files(manifest: &[u8]) -> Vec<String> {
     struct FilesOnly {
         files: BTreeMap<String, serde::de::IgnoredAny>,
     }
-    let files = serde_json::from_slice::<FilesOnly>(manifest).map(|manifest| manifest.files).unwrap_or_default();
+    let files =
+        serde_json::from_slice::<FilesOnly>(manifest).map(|manifest| manifest.files).unwrap_or_default();
     let leads_out = |name: &str| name.contains(['/', '\\', ':']) || matches!(name, "" | "." | "..");
     files.into_keys().filter(|name| !leads_out(name)).collect()
 }

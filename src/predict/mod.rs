@@ -49,8 +49,10 @@ pub enum PredictError {
         source: serde_json::Error,
     },
     /// The manifest's schema is another one.
-    #[error("`manifest.json` has schema `{found}`, this version reads `{expected}`; train the bundle again with this \
-         version's `bear-train`")]
+    #[error(
+        "`manifest.json` has schema `{found}`, this version reads `{expected}`; train the bundle again with this \
+         version's `bear-train`"
+    )]
     Schema {
         /// The one found.
         found: String,
@@ -66,8 +68,10 @@ pub enum PredictError {
         expected: String,
     },
     /// A file is not the one that was written.
-    #[error("`{file}` has SHA-256 {found}, the manifest says {expected}: the file was changed or cut short; \
-         copy the whole bundle again")]
+    #[error(
+        "`{file}` has SHA-256 {found}, the manifest says {expected}: the file was changed or cut short; \
+         copy the whole bundle again"
+    )]
     Digest {
         /// Its name inside the bundle.
         file: String,
@@ -77,7 +81,9 @@ pub enum PredictError {
         expected: String,
     },
     /// The manifest contradicts itself or a file.
-    #[error("the bundle is inconsistent: {what}; a bundle is not to be edited, train it again with `bear-train`")]
+    #[error(
+        "the bundle is inconsistent: {what}; a bundle is not to be edited, train it again with `bear-train`"
+    )]
     Inconsistent {
         /// What does not fit.
         what: String,
@@ -98,14 +104,18 @@ pub enum PredictError {
         what: String,
     },
     /// The feature tokenizer cannot be used.
-    #[error("`feature_tokenizer.json`: {what}; `bear-train tokenizer` makes one, or leave `--tokenizer` out to train with the \
-         built-in one")]
+    #[error(
+        "`feature_tokenizer.json`: {what}; `bear-train tokenizer` makes one, or leave `--tokenizer` out to train with the \
+         built-in one"
+    )]
     Tokenizer {
         /// What is wrong with it.
         what: String,
     },
     /// Features of another version or shape were handed in.
-    #[error("these features cannot be used: {what}; take them unchanged from `bear features` or a logged decision")]
+    #[error(
+        "these features cannot be used: {what}; take them unchanged from `bear features` or a logged decision"
+    )]
     Features {
         /// What is wrong with them.
         what: String,

@@ -45,10 +45,31 @@ pub(crate) fn write(manifest: &Manifest) -> String {
     card.push_str(
         "| target | rows | MAE | RMSE | R² | pair order |\n| --- | --- | --- | --- | --- | --- |\n",
     );
-    for (target, split) in [("accuracy", &metrics.accuracy), ("output tokens", &metrics.output_tokens)] {
+    let splits = [("accuracy", &metrics.accuracy), ("output tokens", &metrics.output_tokens)];
+    for (target, split) in splits {
         card.push_str(&row(target, split.as_ref()));
     }
+    let weak: Vec<String> = splits
+        .into_iter()
+        .filter_map(|(target, split)| Some((target, split.as_ref()?)))
+        .flat_map(|(target, split)| unimproved(split).map(move |measure| format!("{measure} of {target}")))
+        .collect();
+    if !weak.is_empty() {
+        let _ = writeln!(card, "\nNo better than the mean: {}.", weak.join(", "));
+    }
     card
+}
+
+/// Returns the measures in which the bundle does not beat predicting each model's mean.
+fn unimproved(split: &SplitMetrics) -> impl Iterator<Item = &'static str> {
+    let m = split;
+    let measures = [
+        ("MAE", m.mae < m.baseline_mae),
+        ("RMSE", m.rmse < m.baseline_rmse),
+        ("R²", m.r2 > m.baseline_r2),
+        ("pair order", m.pair_order > m.baseline_pair_order),
+    ];
+    measures.into_iter().filter(|(_, better)| !better).map(|(name, _)| name)
 }
 
 fn row(target: &str, split: Option<&SplitMetrics>) -> String {
@@ -65,4 +86,27 @@ fn row(target: &str, split: Option<&SplitMetrics>) -> String {
         m.pair_order,
         m.baseline_pair_order
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn measures_that_do_not_beat_the_mean_are_told() {
+        let better = SplitMetrics {
+            rows: 10,
+            mae: 0.1,
+            baseline_mae: 0.2,
+            rmse: 0.2,
+            baseline_rmse: 0.3,
+            r2: 0.5,
+            baseline_r2: 0.0,
+            pair_order: 0.9,
+            baseline_pair_order: 0.8,
+        };
+        assert_eq!(unimproved(&better).count(), 0);
+        let even = SplitMetrics { baseline_pair_order: 0.9, baseline_mae: 0.05, ..better };
+        assert_eq!(unimproved(&even).collect::<Vec<_>>(), ["MAE", "pair order"]);
+    }
 }

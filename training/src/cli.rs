@@ -2,13 +2,17 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Write as _,
     fs::{self, File},
-    io::{BufWriter, Write},
+    io::{self, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, Result, bail};
-use bear::predict::{BpeTokens, Predictor};
+use bear::{
+    config::read_bundle,
+    predict::{BpeTokens, Predictor, bundle},
+};
 use bear_training::{
     evaluations::{self, ModelFacts},
     fit::{self, Order},
@@ -136,7 +140,9 @@ fn train(arguments: &TrainArguments) -> Result<()> {
         bail!("--models and --out are needed");
     };
     let facts: BTreeMap<String, ModelFacts> = read_json(models)?;
+    evaluations::check_facts(&facts).with_context(|| models.display().to_string())?;
     let recipe: Recipe = arguments.recipe.as_deref().map(read_json).transpose()?.unwrap_or_default();
+    recipe.check()?;
     let tokenizer = match &arguments.tokenizer {
         Some(path) => fs::read(path).with_context(|| path.display().to_string())?,
         None => BpeTokens::built_in_bytes().to_vec(),
@@ -151,19 +157,30 @@ fn train(arguments: &TrainArguments) -> Result<()> {
     reading.set_style(ProgressStyle::with_template("{pos} {msg} ({elapsed})")?);
     let corpus = evaluations::read(&arguments.evaluations, &facts, &tokens, || reading.inc(1))?;
     reading.finish_and_clear();
-    let training = ProgressBar::new(u64::from(fit::rounds(&recipe))).with_message("rounds trained");
+    let training = ProgressBar::new(fit::rounds(&recipe)).with_message("rounds trained");
     training.set_style(ProgressStyle::with_template("{bar:30} {pos}/{len} {msg} ({elapsed})")?);
     let order = Order { name: &name, recipe: &recipe, facts: &facts, tokenizer: &tokenizer };
     let files = fit::fit(&corpus, &order, || training.inc(1))?;
     training.finish_and_clear();
-    let predictor = Predictor::from_bundle(&files).context("the new bundle does not load")?;
-    write_folder(out, &files)?;
-    let shown = if arguments.json { "manifest.json" } else { "card.md" };
-    print!("{}", String::from_utf8_lossy(files.get(shown).map(Vec::as_slice).unwrap_or_default()));
+    let version = store_bundle(out, &files)?;
+    let shown = if arguments.json { bundle::MANIFEST } else { bundle::CARD };
+    let mut said =
+        String::from_utf8_lossy(files.get(shown).map(Vec::as_slice).unwrap_or_default()).into_owned();
     if !arguments.json {
-        println!("\nWrote {} as {}.", out.display(), predictor.version());
+        let _ = writeln!(said, "\nWrote {} as {version}.", out.display());
     }
-    Ok(())
+    print(&said)
+}
+
+/// Writes to standard output. A reader that has left is no failure: the bundle is written.
+fn print(text: &str) -> Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(error).context("cannot write to standard output")
+        }
+        _ => Ok(()),
+    }
 }
 
 fn demo(plan: &Synthesis, out: &Path) -> Result<()> {
@@ -172,7 +189,7 @@ fn demo(plan: &Synthesis, out: &Path) -> Result<()> {
     let corpus = evaluations::collect(&synthetic::synthesize(plan, &tokens), &facts, &tokens)?;
     let order =
         Order { name: "demo", recipe: &recipe, facts: &facts, tokenizer: BpeTokens::built_in_bytes() };
-    write_folder(out, &fit::fit(&corpus, &order, || {})?)
+    store_bundle(out, &fit::fit(&corpus, &order, || {})?).map(|_| ())
 }
 
 fn synthesize(plan: &Synthesis, out: &Path) -> Result<()> {
@@ -192,6 +209,33 @@ fn synthesize(plan: &Synthesis, out: &Path) -> Result<()> {
 fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
     let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
     serde_json::from_str(&text).with_context(|| path.display().to_string())
+}
+
+/// Puts a bundle into its folder, in place of one that is there, and reads it back: returns its version.
+///
+/// Everything is written beside the folder first, so that a full disk leaves the old bundle whole. Files that no
+/// bundle has are left alone.
+fn store_bundle(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<String> {
+    let mut staged = folder.as_os_str().to_owned();
+    staged.push(".new");
+    let staged = PathBuf::from(staged);
+    write_folder(&staged, files)?;
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    for name in bundle::FILES {
+        let (from, to) = (staged.join(name), folder.join(name));
+        let moved = match files.contains_key(name) {
+            true => fs::rename(from, &to),
+            false => fs::remove_file(&to).or_else(|error| match error.kind() {
+                io::ErrorKind::NotFound => Ok(()),
+                _ => Err(error),
+            }),
+        };
+        moved.with_context(|| to.display().to_string())?;
+    }
+    fs::remove_dir(&staged).with_context(|| staged.display().to_string())?;
+    let read = read_bundle(folder).context("the new bundle cannot be read back")?;
+    let predictor = Predictor::from_bundle(&read).context("the new bundle does not load")?;
+    Ok(predictor.version().to_owned())
 }
 
 fn write_folder(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {

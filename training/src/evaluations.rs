@@ -163,8 +163,8 @@ impl Evaluation {
     /// Says which field is missing or wrong.
     pub fn from_json(line: &str) -> Result<Self, RowError> {
         let mut fields: Map<String, Value> = serde_json::from_str(line).map_err(RowError::Json)?;
-        let prompt_id = text(&mut fields, "prompt_id")?.ok_or(RowError::Missing("prompt_id"))?;
-        let content = match (text(&mut fields, "prompt")?, fields.remove("features")) {
+        let prompt_id = id(&mut fields, "prompt_id")?.ok_or(RowError::Missing("prompt_id"))?;
+        let content = match (text(&mut fields, "prompt")?, given(&mut fields, "features")) {
             (Some(prompt), None) => Content::Prompt(prompt),
             (None, Some(features)) => {
                 Content::Features(serde_json::from_value(features).map_err(RowError::Features)?)
@@ -186,17 +186,32 @@ impl Evaluation {
     }
 }
 
+/// Takes a field out; null stands for an absent one.
+fn given(fields: &mut Map<String, Value>, field: &str) -> Option<Value> {
+    fields.remove(field).filter(|value| !value.is_null())
+}
+
+/// Takes out an id: text, or an integer as its digits.
+fn id(fields: &mut Map<String, Value>, field: &'static str) -> Result<Option<String>, RowError> {
+    if let Some(Value::Number(number)) = fields.get(field)
+        && !number.is_f64()
+    {
+        return Ok(Some(number.to_string()));
+    }
+    text(fields, field)
+}
+
 fn text(fields: &mut Map<String, Value>, field: &'static str) -> Result<Option<String>, RowError> {
-    match fields.remove(field) {
-        None | Some(Value::Null) => Ok(None),
+    match given(fields, field) {
+        None => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
         Some(other) => Err(RowError::Kind { field, found: kind(&other), expected: "text" }),
     }
 }
 
 fn number(fields: &mut Map<String, Value>, field: &'static str) -> Result<Option<f64>, RowError> {
-    match fields.remove(field) {
-        None | Some(Value::Null) => Ok(None),
+    match given(fields, field) {
+        None => Ok(None),
         Some(Value::Number(number)) => Ok(number.as_f64()),
         Some(other) => Err(RowError::Kind { field, found: kind(&other), expected: "a number" }),
     }
@@ -223,6 +238,34 @@ pub struct ModelFacts {
     pub max_model_len: u32,
 }
 
+/// A model's facts that cannot be.
+#[derive(Debug, Error, PartialEq)]
+#[error("`{model}` has `{field}` {value}; it must be a number above 0")]
+pub struct FactsError {
+    /// The model.
+    pub model: String,
+    /// The field.
+    pub field: &'static str,
+    /// Its value.
+    pub value: f64,
+}
+
+/// Checks the facts of every model.
+///
+/// # Errors
+/// Names the first model and field that cannot be.
+pub fn check_facts(models: &BTreeMap<String, ModelFacts>) -> Result<(), FactsError> {
+    for (model, facts) in models {
+        let context = f64::from(facts.max_model_len);
+        for (field, value) in [("parameters_b", facts.parameters_b), ("max_model_len", context)] {
+            if !(value > 0.0 && value.is_finite()) {
+                return Err(FactsError { model: model.clone(), field, value });
+            }
+        }
+    }
+    Ok(())
+}
+
 /// One prompt of a corpus.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
@@ -230,7 +273,7 @@ pub struct Prompt {
     pub id: String,
     /// Its features.
     pub features: QueryFeatures,
-    /// Digest of its text, so that one id cannot stand for two prompts; none where features came in.
+    /// Digest of its text, so that one id cannot stand for two prompts; none while only features came in.
     text_digest: Option<[u8; 32]>,
 }
 
@@ -364,13 +407,18 @@ impl<'a> Reader<'a> {
             Content::Prompt(text) => Some(<[u8; 32]>::from(Sha256::digest(text))),
             Content::Features(_) => None,
         };
-        if let Some(index) = self.by_id.get(&id) {
-            let known = &self.corpus.prompts[*index];
+        if let Some(index) = self.by_id.get(&id).copied() {
+            let tokens = self.tokens;
+            let known = &mut self.corpus.prompts[index];
             let same = match &content {
+                Content::Prompt(text) if known.text_digest.is_none() => {
+                    known.features == features::describe(text, tokens)
+                }
                 Content::Prompt(_) => known.text_digest == text_digest,
                 Content::Features(features) => known.features == **features,
             };
-            return if same { Ok(*index) } else { Err(RowError::TwoPrompts(id)) };
+            known.text_digest = known.text_digest.or(text_digest);
+            return if same { Ok(index) } else { Err(RowError::TwoPrompts(id)) };
         }
         let features = match content {
             Content::Prompt(text) => features::describe(&text, self.tokens),

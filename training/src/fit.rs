@@ -13,10 +13,10 @@ use thiserror::Error;
 
 use crate::{
     card,
-    evaluations::{Corpus, ModelFacts, Row},
+    evaluations::{self, Corpus, FactsError, ModelFacts, Row},
     lightgbm::LightGbmError,
     principal,
-    recipe::{BoosterRecipe, Recipe},
+    recipe::{BoosterRecipe, Recipe, RecipeError},
 };
 use table::{Part, Table, Target, Trained};
 
@@ -41,14 +41,12 @@ pub enum FitError {
     /// The manifest could not be written.
     #[error("the manifest cannot be written: {0}")]
     Json(#[from] serde_json::Error),
-    /// A share of the recipe is out of range.
-    #[error("the recipe's `{name}` is {value}, outside [0,0.9]")]
-    Share {
-        /// Its name.
-        name: &'static str,
-        /// Its value.
-        value: f64,
-    },
+    /// A parameter is out of range.
+    #[error(transparent)]
+    Recipe(#[from] RecipeError),
+    /// A model's facts cannot be.
+    #[error(transparent)]
+    Facts(#[from] FactsError),
     /// Nothing is left to train on.
     #[error("every prompt is held out; bring more prompts or lower the recipe's `held_out_share`")]
     AllHeldOut,
@@ -86,13 +84,8 @@ pub fn fit(
     mut progress: impl FnMut(),
 ) -> Result<BTreeMap<String, Vec<u8>>, FitError> {
     let recipe = order.recipe;
-    for (name, value) in
-        [("held_out_share", recipe.held_out_share), ("validation_share", recipe.validation_share)]
-    {
-        if !(0.0..=0.9).contains(&value) {
-            return Err(FitError::Share { name, value });
-        }
-    }
+    recipe.check()?;
+    evaluations::check_facts(order.facts)?;
     let parts: Vec<Part> = corpus.prompts.iter().map(|prompt| Part::of(&prompt.id, recipe)).collect();
     if parts.iter().all(|part| *part == Part::HeldOut) {
         return Err(FitError::AllHeldOut);
@@ -118,9 +111,10 @@ pub fn fit(
 
 /// Returns how often [`fit`] tells its progress, at most.
 #[must_use]
-pub fn rounds(recipe: &Recipe) -> u32 {
+pub fn rounds(recipe: &Recipe) -> u64 {
     // Once for each size that is tried, once to train.
-    let of = |booster: &BoosterRecipe| booster.num_iterations * (1 + booster.num_leaves.len() as u32);
+    let of =
+        |booster: &BoosterRecipe| u64::from(booster.num_iterations) * (1 + booster.num_leaves.len() as u64);
     of(&recipe.accuracy) + of(&recipe.output_length)
 }
 

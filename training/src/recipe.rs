@@ -1,6 +1,19 @@
 //! The trainer's parameters, from a JSON file or by default.
 
 use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+/// A parameter that nothing can be trained with.
+#[derive(Debug, Error, PartialEq, Eq)]
+#[error("the recipe's `{name}` is {value}; it must be {expected}")]
+pub struct RecipeError {
+    /// Its path.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+    /// What would do.
+    pub expected: &'static str,
+}
 
 /// Parameters of one regressor, under LightGBM's own names where it has one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,7 +94,49 @@ pub enum Objective {
     Mean,
 }
 
+impl Recipe {
+    /// Checks every parameter, so that a wrong one is told before anything is read.
+    ///
+    /// # Errors
+    /// Names the first parameter out of its range.
+    pub fn check(&self) -> Result<(), RecipeError> {
+        let shares = [("held_out_share", self.held_out_share), ("validation_share", self.validation_share)];
+        for (name, share) in shares {
+            require(name, share, "from 0 to 0.9", (0.0..=0.9).contains(&share))?;
+        }
+        let alpha = self.huber_alpha;
+        require("huber_alpha", alpha, "a number above 0", alpha > 0.0 && alpha.is_finite())?;
+        self.accuracy.check("accuracy")?;
+        self.output_length.check("output_length")
+    }
+}
+
+/// Refuses the parameter `name` unless it `holds`.
+fn require(name: &str, value: impl ToString, expected: &'static str, holds: bool) -> Result<(), RecipeError> {
+    if holds {
+        return Ok(());
+    }
+    Err(RecipeError { name: name.to_owned(), value: value.to_string(), expected })
+}
+
 impl BoosterRecipe {
+    fn check(&self, section: &str) -> Result<(), RecipeError> {
+        let name = |field: &str| format!("{section}.{field}");
+        let rounds = self.num_iterations;
+        require(&name("num_iterations"), rounds, "from 1 to 100000", (1..=100_000).contains(&rounds))?;
+        let sizes = &self.num_leaves;
+        require(&name("num_leaves"), "an empty list", "a list of one size or more", !sizes.is_empty())?;
+        for leaves in sizes.iter().copied() {
+            // LightGBM's own range.
+            require(&name("num_leaves"), leaves, "from 2 to 131072", (2..=131_072).contains(&leaves))?;
+        }
+        let (rate, share, penalty) = (self.learning_rate, self.feature_fraction, self.lambda_l2);
+        require(&name("learning_rate"), rate, "a number above 0", rate > 0.0 && rate.is_finite())?;
+        require(&name("feature_fraction"), share, "above 0 and at most 1", share > 0.0 && share <= 1.0)?;
+        require(&name("lambda_l2"), penalty, "0 or more", penalty >= 0.0 && penalty.is_finite())?;
+        require(&name("max_bin"), self.max_bin, "from 2 to 65535", (2..=65_535).contains(&self.max_bin))
+    }
+
     /// Returns LightGBM's parameters: single-threaded and deterministic, so that a run repeats to the byte.
     #[must_use]
     pub fn parameters(
@@ -101,5 +156,31 @@ impl BoosterRecipe {
              force_row_wise=true num_threads=1 min_data_per_group=1 cat_smooth=1 max_cat_to_onehot=16 verbosity=-1",
             self.learning_rate, self.min_data_in_leaf, self.feature_fraction, self.lambda_l2, self.max_bin,
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_can_be_trained_with_and_each_wrong_parameter_is_named() {
+        assert_eq!(Recipe::default().check(), Ok(()));
+        for (json, name) in [
+            (r#"{"held_out_share":0.95}"#, "held_out_share"),
+            (r#"{"validation_share":-0.1}"#, "validation_share"),
+            (r#"{"huber_alpha":0}"#, "huber_alpha"),
+            (r#"{"accuracy":{"num_leaves":[]}}"#, "accuracy.num_leaves"),
+            (r#"{"accuracy":{"num_leaves":[31,1]}}"#, "accuracy.num_leaves"),
+            (r#"{"output_length":{"num_iterations":0}}"#, "output_length.num_iterations"),
+            (r#"{"output_length":{"num_iterations":4294967295}}"#, "output_length.num_iterations"),
+            (r#"{"accuracy":{"learning_rate":0}}"#, "accuracy.learning_rate"),
+            (r#"{"accuracy":{"feature_fraction":1.5}}"#, "accuracy.feature_fraction"),
+            (r#"{"accuracy":{"lambda_l2":-1}}"#, "accuracy.lambda_l2"),
+            (r#"{"accuracy":{"max_bin":1}}"#, "accuracy.max_bin"),
+        ] {
+            let recipe: Recipe = serde_json::from_str(json).unwrap();
+            assert_eq!(recipe.check().unwrap_err().name, name, "{json}");
+        }
     }
 }

@@ -46,6 +46,30 @@ fn the_demo_bundle_is_the_one_that_the_command_makes() {
 }
 
 #[test]
+fn training_again_into_a_folder_leaves_nothing_of_the_old_bundle() {
+    let parent = tempfile::tempdir().unwrap();
+    let (folder, rows) = (parent.path().join("mine"), parent.path().join("rows.jsonl"));
+    bear_train(&["synthesize", "--prompts", "24"], &rows);
+    let recipe = parent.path().join("recipe.json");
+    std::fs::write(&recipe, r#"{"accuracy":{"num_iterations":3},"output_length":{"num_iterations":3}}"#)
+        .unwrap();
+    let models = repository("training/recipes/qwen3-models.json");
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let arguments = [path(&rows), "--models".into(), path(&models), "--recipe".into(), path(&recipe)];
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    bear_train(&arguments, &folder);
+    std::fs::write(folder.join("notes.md"), "mine").unwrap();
+    assert!(folder.join("output_length.txt").exists());
+    let text = std::fs::read_to_string(&rows).unwrap().replace("\"output_tokens\"", "\"unused\"");
+    std::fs::write(&rows, text).unwrap();
+    bear_train(&arguments, &folder);
+    let left = files(&folder);
+    assert!(!left.contains_key("output_length.txt") && left["notes.md"] == b"mine");
+    assert!(bear::predict::Predictor::from_bundle(&left).is_ok());
+    assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 3, "rows, recipe and bundle, nothing else");
+}
+
+#[test]
 fn the_demo_bundle_predicts_table_2_and_the_specified_lengths() {
     use bear::predict::Predictor;
     use bear_training::{

@@ -55,6 +55,34 @@ fn features_stand_in_for_a_prompt() {
 }
 
 #[test]
+fn text_and_features_of_one_prompt_agree_in_either_order() {
+    let features = serde_json::to_string(&features::describe("Hi there", &BpeTokens::built_in())).unwrap();
+    let described = format!(r#"{{"prompt_id":1,"features":{features},"prompt":null,"model":"a","score":0}}"#);
+    let text = r#"{"prompt_id":"1","prompt":"Hi there","features":null,"model":"b","score":0}"#;
+    for rows in [format!("{described}\n{text}\n{text}"), format!("{text}\n{described}\n{text}")] {
+        let corpus = read_text(&rows).unwrap();
+        assert_eq!((corpus.prompts.len(), corpus.rows.len()), (1, 3));
+        let other = text.replace("Hi there", "Good evening to you");
+        let error = read_text(&format!("{rows}\n{other}")).unwrap_err().to_string();
+        assert!(error.contains(":4: ") && error.contains("two different prompts"), "{error}");
+    }
+    let other = text.replace("Hi there", "Good evening to you");
+    assert!(read_text(&format!("{described}\n{other}")).unwrap_err().to_string().contains("two different"));
+}
+
+#[test]
+fn facts_that_cannot_be_are_named() {
+    assert_eq!(check_facts(&facts()), Ok(()));
+    for (parameters_b, max_model_len, field) in
+        [(0.0, 9, "parameters_b"), (-1.0, 9, "parameters_b"), (1.0, 0, "max_model_len")]
+    {
+        let models = [("c".to_owned(), ModelFacts { parameters_b, max_model_len })].into();
+        let error = check_facts(&models).unwrap_err();
+        assert_eq!((error.model.as_str(), error.field), ("c", field));
+    }
+}
+
+#[test]
 fn gzip_is_read_by_suffix() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("rows.jsonl.gz");

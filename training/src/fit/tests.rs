@@ -117,10 +117,9 @@ fn nothing_left_to_train_on_is_an_error() {
         rows(24).into_iter().filter(|row| Part::of(&row.prompt_id, &recipe) == Part::HeldOut).collect();
     assert!(matches!(train(&corpus_of(&rows), &recipe), Err(FitError::AllHeldOut)));
     let recipe = Recipe { validation_share: 1.5, ..small_recipe() };
-    assert!(matches!(
-        train(&corpus_of(&rows), &recipe),
-        Err(FitError::Share { name: "validation_share", .. })
-    ));
+    assert!(
+        matches!(train(&corpus_of(&rows), &recipe), Err(FitError::Recipe(error)) if error.name == "validation_share")
+    );
 }
 
 #[test]
