@@ -9,6 +9,7 @@ use crate::{calibrate::CalibrateError, engine::EngineError};
 
 pub mod answer;
 mod answering;
+mod error;
 pub mod fit;
 mod format;
 mod http;
@@ -17,6 +18,7 @@ mod metrics;
 mod owner;
 mod plan;
 pub mod profile;
+mod server;
 mod serving;
 pub mod stepping;
 pub mod tokens;

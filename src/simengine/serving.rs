@@ -7,8 +7,9 @@ use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
     Profile, SimEngineError,
-    http::{Server, router},
-    owner::{self, Identity, Lag},
+    http::router,
+    owner::{self, Identity, Lag, until},
+    server::Server,
     stepping::{Stepping, TimeScale},
 };
 use crate::{domain::Now, telemetry::clock::LiveClock};
@@ -105,9 +106,4 @@ pub async fn spawn(profile: Profile, options: Options) -> Result<Handle, SimEngi
     let serving = axum::serve(listener, router(server)).with_graceful_shutdown(until(stopped));
     let serving = tokio::spawn(async move { serving.await });
     Ok(Handle { addr, lag, stop, serving })
-}
-
-/// Waits until the engine is told to stop, or nobody is left to tell it.
-pub(super) async fn until(mut stopped: watch::Receiver<bool>) {
-    _ = stopped.wait_for(|stopped| *stopped).await;
 }
