@@ -9,6 +9,7 @@ use crate::{calibrate::CalibrateError, engine::EngineError};
 
 pub mod answer;
 mod answering;
+mod connections;
 mod error;
 pub mod fit;
 mod format;

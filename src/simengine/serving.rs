@@ -2,13 +2,13 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::serve::ListenerExt as _;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
     Profile, SimEngineError,
+    connections::{self, KEEP_ALIVE},
     http::router,
-    owner::{self, Identity, Lag, until},
+    owner::{self, Identity, Lag},
     server::Server,
     stepping::{Stepping, TimeScale},
 };
@@ -43,7 +43,7 @@ pub struct Handle {
     addr: SocketAddr,
     lag: Lag,
     stop: watch::Sender<bool>,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<()>,
 }
 
 impl Handle {
@@ -101,9 +101,6 @@ pub async fn spawn(profile: Profile, options: Options) -> Result<Handle, SimEngi
     let handle = owner::start(stepping, identity, scale, clock, stopped.clone());
     let lag = handle.lag();
     let server = Arc::new(Server::new(profile, options.seed, handle, origin.unix_us() / 1_000_000));
-    // A token must not wait for the next one to fill its packet.
-    let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
-    let serving = axum::serve(listener, router(server)).with_graceful_shutdown(until(stopped));
-    let serving = tokio::spawn(async move { serving.await });
+    let serving = tokio::spawn(connections::serve(listener, router(server), KEEP_ALIVE, stopped));
     Ok(Handle { addr, lag, stop, serving })
 }
