@@ -47,6 +47,12 @@ pub enum FitError {
     /// A model's facts cannot be.
     #[error(transparent)]
     Facts(#[from] FactsError),
+    /// The recipe lists no size or threshold.
+    #[error("the recipe names nothing to try for `{file}`; give `num_leaves` and `huber_alpha` a value")]
+    NothingToTry {
+        /// The file.
+        file: &'static str,
+    },
     /// Nothing is left to train on.
     #[error("every prompt is held out; bring more prompts or lower the recipe's `held_out_share`")]
     AllHeldOut,
@@ -112,10 +118,11 @@ pub fn fit(
 /// Returns how often [`fit`] tells its progress, at most.
 #[must_use]
 pub fn rounds(recipe: &Recipe) -> u64 {
-    // Once for each size that is tried, once to train.
-    let of =
-        |booster: &BoosterRecipe| u64::from(booster.num_iterations) * (1 + booster.num_leaves.len() as u64);
-    of(&recipe.accuracy) + of(&recipe.output_length)
+    // Once for each size (and threshold) that is tried, once to train.
+    let of = |booster: &BoosterRecipe, thresholds: usize| {
+        u64::from(booster.num_iterations) * (1 + (booster.num_leaves.len() * thresholds) as u64)
+    };
+    of(&recipe.accuracy, recipe.huber_alpha.len()) + of(&recipe.output_length, 1)
 }
 
 fn metrics(

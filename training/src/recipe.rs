@@ -60,9 +60,10 @@ pub struct Recipe {
     /// Share of the training prompts on which leaves and rounds are chosen, at most 0.9; the model is then
     /// trained again on all of them. 0: the first size, all rounds.
     pub validation_share: f64,
-    /// Huber's threshold of the accuracy model, in units of the score: errors beyond it count linearly. Scores lie in
-    /// [0,1], so that from 1 on the loss is the squared one.
-    pub huber_alpha: f64,
+    /// Huber's threshold of the accuracy model, in units of the score: errors beyond it count linearly, so that from 1
+    /// on the loss is the squared one. The thresholds to try on the validation prompts; without those the first is
+    /// taken.
+    pub huber_alpha: Vec<f64>,
     /// The accuracy model (Huber).
     pub accuracy: BoosterRecipe,
     /// The output-length model (mean, L2).
@@ -75,7 +76,7 @@ impl Default for Recipe {
             seed: 1,
             held_out_share: 0.2,
             validation_share: 0.2,
-            huber_alpha: 0.1,
+            huber_alpha: vec![0.3, 0.1],
             accuracy: BoosterRecipe::default(),
             output_length: BoosterRecipe::default(),
         }
@@ -104,8 +105,11 @@ impl Recipe {
         for (name, share) in shares {
             require(name, share, "from 0 to 0.9", (0.0..=0.9).contains(&share))?;
         }
-        let alpha = self.huber_alpha;
-        require("huber_alpha", alpha, "a number above 0", alpha > 0.0 && alpha.is_finite())?;
+        let alphas = &self.huber_alpha;
+        require("huber_alpha", "an empty list", "a list of one number or more", !alphas.is_empty())?;
+        for alpha in alphas.iter().copied() {
+            require("huber_alpha", alpha, "above 0 and finite", alpha > 0.0 && alpha.is_finite())?;
+        }
         self.accuracy.check("accuracy")?;
         self.output_length.check("output_length")
     }
@@ -169,7 +173,8 @@ mod tests {
         for (json, name) in [
             (r#"{"held_out_share":0.95}"#, "held_out_share"),
             (r#"{"validation_share":-0.1}"#, "validation_share"),
-            (r#"{"huber_alpha":0}"#, "huber_alpha"),
+            (r#"{"huber_alpha":[]}"#, "huber_alpha"),
+            (r#"{"huber_alpha":[0.1,0]}"#, "huber_alpha"),
             (r#"{"accuracy":{"num_leaves":[]}}"#, "accuracy.num_leaves"),
             (r#"{"accuracy":{"num_leaves":[31,1]}}"#, "accuracy.num_leaves"),
             (r#"{"output_length":{"num_iterations":0}}"#, "output_length.num_iterations"),

@@ -75,9 +75,10 @@ impl Target {
     }
 }
 
-/// The size of a model.
+/// What is chosen of a model.
 #[derive(Clone, Copy, Debug)]
 struct Shape {
+    objective: Objective,
     leaves: u32,
     rounds: u32,
 }
@@ -123,30 +124,49 @@ impl<'a> Table<'a> {
         Ok(Trained { text, trees: forest.trees(), metrics })
     }
 
-    /// Finds the leaves and rounds with the least squared error on prompts that were not fitted.
+    /// Finds the threshold, leaves and rounds with the least squared error on prompts that were not fitted: what
+    /// routing needs is the mean.
     fn choose_shape(&self, target: Target, progress: &mut impl FnMut()) -> Result<Shape, FitError> {
-        let (_, _, recipe, _) = self.plan(target);
+        let candidates = self.candidates(target);
+        let Some(default) = candidates.first().copied() else {
+            return Err(FitError::NothingToTry { file: target.file() });
+        };
         let (rows, truths) = self.matrix(target, &[Part::Validation])?;
-        let default =
-            Shape { leaves: recipe.num_leaves.first().copied().unwrap_or(31), rounds: recipe.num_iterations };
         let fitted = self.rows(target, &[Part::Fitted]).next().is_some();
         if rows.rows() < LEAST_VALIDATION_ROWS || !fitted {
             return Ok(default);
         }
         let mut best = (f64::INFINITY, default);
-        for leaves in recipe.num_leaves.iter().copied() {
-            let longest = Shape { leaves, rounds: recipe.num_iterations };
+        for longest in candidates {
             let booster = self.boost(target, &[Part::Fitted], longest, progress)?;
             for rounds in (1..=longest.rounds).rev().step_by(ROUNDS_STEP) {
                 let predictions = booster.predict(&rows, Some(rounds))?;
                 let error: f64 =
                     predictions.iter().zip(&truths).map(|(p, t)| (p - f64::from(*t)).powi(2)).sum();
                 if error < best.0 {
-                    best = (error, Shape { leaves, rounds });
+                    best = (error, Shape { rounds, ..longest });
                 }
             }
         }
         Ok(best.1)
+    }
+
+    /// Returns what is tried, each with the most rounds.
+    fn candidates(&self, target: Target) -> Vec<Shape> {
+        let recipe = self.order.recipe;
+        let objectives = match target {
+            Target::Accuracy => {
+                recipe.huber_alpha.iter().map(|alpha| Objective::Huber { alpha: *alpha }).collect()
+            }
+            Target::OutputTokens => vec![Objective::Mean],
+        };
+        let (_, _, booster) = self.plan(target);
+        let with = |objective| {
+            let shape =
+                move |leaves: &u32| Shape { objective, leaves: *leaves, rounds: booster.num_iterations };
+            booster.num_leaves.iter().map(shape)
+        };
+        objectives.into_iter().flat_map(with).collect()
     }
 
     fn boost(
@@ -156,22 +176,19 @@ impl<'a> Table<'a> {
         shape: Shape,
         progress: &mut impl FnMut(),
     ) -> Result<Booster, FitError> {
-        let (_, names, recipe, objective) = self.plan(target);
+        let (_, names, recipe) = self.plan(target);
         let (rows, labels) = self.matrix(target, parts)?;
-        let parameters = recipe.parameters(objective, shape.leaves, MODEL_FEATURE, self.order.recipe.seed);
+        let parameters =
+            recipe.parameters(shape.objective, shape.leaves, MODEL_FEATURE, self.order.recipe.seed);
         Ok(Booster::train(&rows, &labels, &names, &parameters, shape.rounds, |_| progress())?)
     }
 
-    fn plan(&self, target: Target) -> (usize, Vec<String>, &BoosterRecipe, Objective) {
+    fn plan(&self, target: Target) -> (usize, Vec<String>, &BoosterRecipe) {
         let recipe = self.order.recipe;
         match target {
-            Target::Accuracy => {
-                let objective = Objective::Huber { alpha: recipe.huber_alpha };
-                (ACCURACY_FEATURES, features::accuracy_feature_names(), &recipe.accuracy, objective)
-            }
+            Target::Accuracy => (ACCURACY_FEATURES, features::accuracy_feature_names(), &recipe.accuracy),
             Target::OutputTokens => {
-                let names = features::output_length_feature_names();
-                (OUTPUT_LENGTH_FEATURES, names, &recipe.output_length, Objective::Mean)
+                (OUTPUT_LENGTH_FEATURES, features::output_length_feature_names(), &recipe.output_length)
             }
         }
     }
