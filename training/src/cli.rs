@@ -6,6 +6,7 @@ use std::{
     fs::{self, File},
     io::{self, BufWriter, Write},
     path::{Path, PathBuf},
+    process,
 };
 
 use anyhow::{Context, Result, bail};
@@ -213,18 +214,25 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T> {
 
 /// Puts a bundle into its folder, in place of one that is there, and reads it back: returns its version.
 ///
-/// Everything is written beside the folder first, so that a full disk leaves the old bundle whole. Files that no
-/// bundle has are left alone.
+/// Everything is written aside first, so that a full disk leaves the old bundle whole. Files that no bundle has are
+/// left alone.
 fn store_bundle(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<String> {
-    let mut staged = folder.as_os_str().to_owned();
-    staged.push(".new");
-    let staged = PathBuf::from(staged);
-    write_folder(&staged, files)?;
-    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let staged = folder.join(format!(".staged-{}", process::id()));
+    let replaced = write_folder(&staged, files).and_then(|()| replace_bundle(folder, &staged, files));
+    // The reason why replacing failed matters more than what is left over.
+    let removed = fs::remove_dir_all(&staged).with_context(|| staged.display().to_string());
+    replaced.and(removed)?;
+    let read = read_bundle(folder).context("the new bundle cannot be read back")?;
+    let predictor = Predictor::from_bundle(&read).context("the new bundle does not load")?;
+    Ok(predictor.version().to_owned())
+}
+
+/// Moves the staged files into `folder` and removes those of an older bundle that the new one lacks.
+fn replace_bundle(folder: &Path, staged: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
     for name in bundle::FILES {
-        let (from, to) = (staged.join(name), folder.join(name));
+        let to = folder.join(name);
         let moved = match files.contains_key(name) {
-            true => fs::rename(from, &to),
+            true => fs::rename(staged.join(name), &to),
             false => fs::remove_file(&to).or_else(|error| match error.kind() {
                 io::ErrorKind::NotFound => Ok(()),
                 _ => Err(error),
@@ -232,10 +240,7 @@ fn store_bundle(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<Stri
         };
         moved.with_context(|| to.display().to_string())?;
     }
-    fs::remove_dir(&staged).with_context(|| staged.display().to_string())?;
-    let read = read_bundle(folder).context("the new bundle cannot be read back")?;
-    let predictor = Predictor::from_bundle(&read).context("the new bundle does not load")?;
-    Ok(predictor.version().to_owned())
+    Ok(())
 }
 
 fn write_folder(folder: &Path, files: &BTreeMap<String, Vec<u8>>) -> Result<()> {
