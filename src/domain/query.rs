@@ -35,7 +35,7 @@ pub struct Needs {
     pub structured_output: bool,
 }
 
-/// The client's bounds on predictions; a model outside them is not eligible.
+/// What the client accepts at worst; it rules models out by their predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     /// Least predicted accuracy in `[0,1]`.
@@ -90,7 +90,7 @@ pub struct PromptCount {
 pub struct Query {
     /// The request id echoed to the client and kept in logs; never sent upstream.
     pub id: String,
-    /// When the request was complete at the router.
+    /// When its last byte had come in.
     pub arrived: Timestamp,
     /// Whose request it is, where known.
     pub tenant: Option<String>,
@@ -114,7 +114,7 @@ pub struct Query {
     pub ttft_target: Option<Duration>,
     /// The TPOT target; logged only.
     pub tpot_target: Option<Duration>,
-    /// The client's bounds on predictions.
+    /// The least accuracy and the most cost accepted.
     pub bounds: Bounds,
     /// λ and δ in force for this request.
     pub tradeoff: Tradeoff,

@@ -9,7 +9,7 @@ mod start;
 mod state_error;
 
 pub use plain::{Ended, Goal, Replayed, Step, plain};
-pub use start::{Name, Start};
+pub use start::{Name, Names, Start};
 pub use state_error::{Place, StateError};
 
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use crate::{
 /// Steps after which an offline replay gives up.
 pub const STEP_LIMIT: u64 = 1_000_000;
 
-/// Most waiting requests that `waiting_beyond` may sum up; guards a replay's memory.
+/// Most waiting requests that `waiting_beyond` may sum up; guards a replay that admits them all.
 pub const MAX_BEYOND: u32 = 1_000_000;
 
 /// Everything a replay rests on (eq. 9).
