@@ -113,7 +113,7 @@ async fn ask_engines(
     .await;
     for (&i, tokens) in asked.iter().zip(counts) {
         if let Some(tokens) = tokens {
-            prompts[i] = PromptCount { tokens, source: CountSource::Engine };
+            prompts[i] = PromptCount::one(tokens, CountSource::Engine);
         }
     }
 }

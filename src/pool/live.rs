@@ -1,6 +1,6 @@
 //! The pool: every instance's live state, read by decisions and written by reservations and sources.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
     PoolConfig, PoolError, Reservation, SettleSink, SourceStatus,
@@ -137,9 +137,8 @@ impl Pool {
     /// [`PoolError::Implausible`], [`PoolError::NoInstance`]. The state at hand stays as it is.
     pub fn publish(&self, i: usize, snapshot: Snapshot, received: Timestamp) -> Result<(), PoolError> {
         let slot = self.slot(i)?;
-        let lead = Duration::from_millis(self.config.max_clock_lead_ms);
-        if let Some(why) = plausible::fault(&snapshot, &slot.spec, received, lead) {
-            slot.refuse();
+        if let Err(why) = plausible::check(&snapshot, &slot.spec, received, &self.config) {
+            slot.refuse(why.label());
             return Err(PoolError::Implausible { instance: slot.spec.id.clone(), seq: snapshot.seq, why });
         }
         self.with_context(slot, received, |context| slot.accept(snapshot, context));
