@@ -31,14 +31,16 @@ pub struct ReserveRequest {
     pub attempt_id: String,
     /// When the request was complete at the router.
     pub arrived: Timestamp,
-    /// Its work on the instance, the predicted length included.
+    /// The work of one answer on the instance, the predicted length included.
     pub load: QueryLoad,
     /// The client's cap on output tokens.
     pub max_output_tokens: Option<u32>,
     /// Whether the answer is streamed; only then a TTFT can be observed.
     pub streamed: bool,
-    /// The answers asked for (`n`).
+    /// The answers asked for (`n`): as many residents.
     pub choices: u32,
+    /// Whether the lengths of its answers tell of the model's: one prompt of a chat or a completion.
+    pub typical: bool,
 }
 
 impl Pool {
@@ -179,6 +181,7 @@ impl Pool {
             load: request.load,
             max_output_tokens: request.max_output_tokens,
             streamed: request.streamed,
+            choices: request.choices,
         };
         slot.health.dispatched(dispatched, &self.config);
         let entry = slot.enter(request.attempt_id.as_str().into(), sent);

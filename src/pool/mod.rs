@@ -2,6 +2,7 @@
 //!
 //! Time is an argument. Each instance has its own small lock; totals and snapshots are read without any.
 
+mod answers;
 mod config;
 mod health;
 mod ledger;

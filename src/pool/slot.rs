@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 
 use super::{
-    PoolConfig, SourceStatus,
+    PoolConfig, SourceStatus, answers,
     health::Health,
     ledger::{Entry, Ledger, Sent},
     merge, rebuild,
@@ -158,7 +158,7 @@ impl Slot {
         ledger.forget_settled(Timestamp::from_unix_us(settled_before));
         let snapshot = Arc::new(snapshot);
         let remaining = merge::predicted_remaining(&snapshot, &ledger, context.expected_tokens);
-        for entry in ledger.live().filter(|entry| remaining.contains_key(&*entry.id)) {
+        for entry in ledger.live().filter(|e| answers::listed(&e.id, e.sequences, &remaining) > 0) {
             entry.mark_listed();
         }
         let derived = self.derive(&ledger, &snapshot, Arc::new(remaining), context);

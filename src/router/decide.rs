@@ -16,8 +16,8 @@ use super::{
 use crate::{
     affinity::Pipeline,
     domain::{
-        Candidate, Decision, Horizon, Ineligible, InstanceView, ModelIndex, ModelSpec, Named, Now, Outcome,
-        Placement, Query, Reason, Timestamp,
+        Candidate, Decision, Endpoint, Horizon, Ineligible, InstanceView, ModelIndex, ModelSpec, Named, Now,
+        Outcome, Placement, PromptCount, Query, Reason, Timestamp,
     },
     latency::Estimator,
     policy::{self, Candidates, Choice, RoutingPolicy},
@@ -199,6 +199,7 @@ impl Router {
             max_output_tokens: query.max_output_tokens,
             streamed: query.streamed,
             choices: query.choices,
+            typical: one_answered_prompt(query, row.model.prompt),
         };
         let sink = Observed { policy: Arc::clone(&self.policy), next: attempt.sink };
         let reservation = self.pool.reserve(request, Arc::clone(now), Arc::new(sink));
@@ -228,6 +229,11 @@ impl Router {
             candidates,
         }
     }
+}
+
+/// Returns whether the query is one prompt of an endpoint that generates text.
+const fn one_answered_prompt(query: &Query, prompt: PromptCount) -> bool {
+    matches!(query.endpoint, Endpoint::Chat | Endpoint::Completions) && prompt.tokens == prompt.longest_tokens
 }
 
 /// Returns the most tokens that an instance takes in one sequence.
