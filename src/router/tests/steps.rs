@@ -83,7 +83,7 @@ fn replicas_are_interchangeable_and_the_less_loaded_goes_first() {
     let first = rig.route(&described(|_| {})).unwrap();
     assert_eq!(first.decision.propensity, 0.5, "both idle");
     let second = rig.route(&described(|_| {})).unwrap();
-    assert_eq!(first.instance + second.instance, 1, "the reservation of the first is seen by the second");
+    assert_eq!(first.instance + second.instance, 1, "the first one counts where it went");
     assert_eq!(second.decision.propensity, 1.0);
     let alike: Vec<bool> = second.decision.candidates.iter().map(|row| row.interchangeable).collect();
     assert_eq!(alike, [true, true, false]);
