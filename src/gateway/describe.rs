@@ -41,6 +41,7 @@ pub(super) async fn describe(gateway: &Gateway, received: &Received) -> Describe
         adapter: None,
         endpoint: received.endpoint.clone(),
         named: received.named,
+        requested_model: request.model.clone(),
         needs: request.needs.clone(),
         streamed: request.stream,
         max_output_tokens: request.max_tokens,
@@ -112,7 +113,7 @@ async fn ask_engines(
     .await;
     for (&i, tokens) in asked.iter().zip(counts) {
         if let Some(tokens) = tokens {
-            prompts[i] = PromptCount { tokens, source: CountSource::Engine };
+            prompts[i] = PromptCount::one(tokens, CountSource::Engine);
         }
     }
 }

@@ -244,7 +244,8 @@ impl<'a> Layout<'a> {
         (count > 0).then(|| sum.div_ceil(count) as u32)
     }
 
-    /// Orders the arrivals by time; at equal times the dispatched come first, in list order.
+    /// Lays out who is yet to come, earliest first; on a tie the query is last and the others keep the
+    /// order they were sent in.
     fn arrivals(&mut self, places: &HashMap<&str, Place>) -> Result<(), StateError> {
         let Scenario { dispatched, query, now, .. } = *self.scenario;
         let captured = self.scenario.snapshot.captured_unix_us;
