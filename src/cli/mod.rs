@@ -8,6 +8,7 @@ pub mod engine;
 pub mod estimate;
 pub mod explain;
 pub mod features;
+mod number;
 mod output;
 pub mod predict;
 mod prompt_lines;
