@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::{Gateway, offload, receive::Received};
+use super::{Gateway, error::is_answer, offload, receive::Received};
 use crate::{
     domain::{CountSource, Endpoint, Named, PromptCount, Query},
     predict::QueryFeatures,
@@ -37,6 +37,8 @@ pub(super) struct Seen {
     pub(super) described: Described,
     /// The prompt's text, where the operator keeps prompts.
     pub(super) prompt: Option<String>,
+    /// Answers asked for, over all prompts.
+    pub(super) answers: u32,
 }
 
 /// Turns a received request into what the router decides on.
@@ -59,6 +61,7 @@ pub(super) async fn describe(gateway: &Gateway, received: &Received, purpose: Fo
         adapter: None,
         endpoint: received.endpoint.clone(),
         named: received.named,
+        requested_model: request.model.clone(),
         needs: request.needs.clone(),
         streamed: request.stream,
         max_output_tokens: request.max_tokens,
@@ -69,7 +72,12 @@ pub(super) async fn describe(gateway: &Gateway, received: &Received, purpose: Fo
         tradeoff: asks.tradeoff,
         prompts,
     };
-    Seen { described: Described { query, features }, prompt }
+    let prompts = match &request.input {
+        Input::Prompts(prompts) => u32::try_from(prompts.len()).unwrap_or(u32::MAX),
+        Input::Messages(_) | Input::Opaque => 1,
+    };
+    let answers = request.n.saturating_mul(prompts);
+    Seen { described: Described { query, features }, prompt, answers }
 }
 
 /// What is read of a prompt.
@@ -137,7 +145,7 @@ async fn ask_engines(gateway: &Gateway, received: &Received, purpose: For, promp
     .await;
     for (&i, tokens) in asked.iter().zip(counts) {
         if let Some(tokens) = tokens {
-            prompts[i] = PromptCount { tokens, source: CountSource::Engine };
+            prompts[i] = PromptCount::one(tokens, CountSource::Engine);
         }
     }
 }
@@ -179,7 +187,7 @@ async fn count_of_engine(gateway: &Gateway, instance: usize, question: Vec<u8>) 
     if let Some(used) = response.extensions().get::<super::connector::Used>() {
         used.mark();
     }
-    if !response.status().is_success() {
+    if !is_answer(response.status()) {
         return None;
     }
     let body = Limited::new(response.into_body(), MAX_TOKENIZE_BYTES).collect().await.ok()?.to_bytes();

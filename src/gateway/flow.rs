@@ -94,7 +94,7 @@ async fn answer(
 /// Decides and reserves, and keeps the decision for the end of the attempt.
 fn route(
     gateway: &Gateway,
-    Seen { described, prompt }: &Seen,
+    Seen { described, prompt, answers }: &Seen,
     tries: &Tries,
     journey: &Journey,
 ) -> Result<(Routed, u64), RouteError> {
@@ -106,7 +106,7 @@ fn route(
         decided_at: gateway.clock.now(),
         streamed: described.query.streamed,
         observable: described.query.streamed && !matches!(described.query.endpoint, Endpoint::Other(_)),
-        choices: described.query.choices,
+        answers: *answers,
         features: described.features.clone(),
         prompt: prompt.clone(),
         journey: Arc::clone(&journey.shared),
@@ -115,7 +115,7 @@ fn route(
     let attempt = Attempt {
         id: format!("{:032x}", rand::random::<u128>()),
         exclude: &tries.failed,
-        retry: tries.count > 0,
+        number: tries.count + 1,
         sink: attempted.clone(),
     };
     let stages = Stages::new(&gateway.meters.stages);

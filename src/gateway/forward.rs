@@ -82,7 +82,7 @@ pub(super) struct Attempt<'a> {
 ///
 /// # Errors
 /// [`Failed`], the reservation settled.
-pub(super) async fn forward(attempt: Attempt<'_>, mut reservation: Reservation) -> Result<Opened, Failed> {
+pub(super) async fn forward(attempt: Attempt<'_>, reservation: Reservation) -> Result<Opened, Failed> {
     let Attempt { gateway, received, number, model, ends_at } = attempt;
     let instance = reservation.instance();
     let name = gateway.router.pool().spec(instance).id.to_string();
@@ -96,9 +96,6 @@ pub(super) async fn forward(attempt: Attempt<'_>, mut reservation: Reservation) 
         { attribute::INSTANCE } = name.as_str(),
         { attribute::SERVER_ADDRESS } = gateway.upstreams[instance].base.host().unwrap_or_default(),
     );
-    if matches!(received.endpoint, Endpoint::Other(_)) {
-        reservation.teaches_no_length();
-    }
     // An answer that is not streamed sends nothing before it is whole.
     let first_byte = received.request.stream.then(|| Instant::now() + gateway.limits.first_byte);
     let sending = Sending {

@@ -114,9 +114,9 @@ impl Meters {
         }
     }
 
-    fn settled(&self, outcome: &Outcome, decision: &Decision, choices: u32) {
+    fn settled(&self, outcome: &Outcome, decision: &Decision, answers: u32) {
         let Some(meters) = self.instances.get(outcome.instance) else { return };
-        meters.settled(outcome, decision, choices);
+        meters.settled(outcome, decision, answers);
     }
 
     /// Judges a request by its last attempt.
@@ -147,7 +147,7 @@ impl InstanceMeters {
         }
     }
 
-    fn settled(&self, outcome: &Outcome, decision: &Decision, choices: u32) {
+    fn settled(&self, outcome: &Outcome, decision: &Decision, answers: u32) {
         if outcome.ending == Ending::Complete {
             self.e2e.record(outcome.e2e_s);
         }
@@ -163,7 +163,7 @@ impl InstanceMeters {
         if let Some(ttft_s) = outcome.ttft_s {
             self.ttft.record(ttft_s);
             if let (Some(tokens), Ending::Complete) = (outcome.output_tokens, outcome.ending)
-                && let Some(tpot_s) = time_per_token(outcome.e2e_s - ttft_s, tokens, choices)
+                && let Some(tpot_s) = time_per_token(outcome.e2e_s - ttft_s, tokens, answers)
             {
                 self.tpot.record(tpot_s);
             }
@@ -194,10 +194,10 @@ impl InstanceMeters {
     }
 }
 
-/// Returns the seconds between two tokens of one answer, where `choices` answers run side by side; absent
+/// Returns the seconds between two tokens of one answer, where `answers` of them run side by side; absent
 /// where none has two.
-fn time_per_token(decode_s: f64, output_tokens: u32, choices: u32) -> Option<f64> {
-    let each_tokens = f64::from(output_tokens) / f64::from(choices.max(1));
+fn time_per_token(decode_s: f64, output_tokens: u32, answers: u32) -> Option<f64> {
+    let each_tokens = f64::from(output_tokens) / f64::from(answers.max(1));
     (each_tokens > 1.0).then(|| decode_s / (each_tokens - 1.0))
 }
 
@@ -209,8 +209,8 @@ pub(super) struct Attempted {
     pub(super) streamed: bool,
     /// Its first token can be seen: it is streamed, and a chat or a completion.
     pub(super) observable: bool,
-    /// Answers asked for.
-    pub(super) choices: u32,
+    /// Answers asked for, over all prompts.
+    pub(super) answers: u32,
     pub(super) features: Option<Arc<QueryFeatures>>,
     /// Where the operator keeps prompts.
     pub(super) prompt: Option<String>,
@@ -231,7 +231,7 @@ impl SettleSink for Attempted {
         let decision = self.decision.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(decision) = decision else { return };
         let _settling = tracing::info_span!(parent: &self.journey.span, span::SETTLE).entered();
-        self.meters.settled(outcome, &decision, self.choices);
+        self.meters.settled(outcome, &decision, self.answers);
         self.journey.note_outcome(outcome, &decision, self.observable);
         let features = self.features.as_ref().and_then(|features| {
             let version = features.version().to_owned();

@@ -17,13 +17,12 @@ pub struct Reservation {
     arrived: Timestamp,
     streamed: bool,
     choices: u32,
+    typical: bool,
     now: Arc<dyn Now>,
     sink: Arc<dyn SettleSink>,
     first_token_at: Option<Timestamp>,
     usage: Option<Usage>,
     ending: Option<Ending>,
-    /// Its length tells what answers of the model are long.
-    teaches_length: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -48,12 +47,12 @@ impl Reservation {
             arrived: request.arrived,
             streamed: request.streamed,
             choices: request.choices.max(1),
+            typical: request.typical,
             now,
             sink,
             first_token_at: None,
             usage: None,
             ending: None,
-            teaches_length: true,
         }
     }
 
@@ -90,11 +89,6 @@ impl Reservation {
     /// Takes the engine's own usage; it goes before what the stream showed.
     pub fn usage(&mut self, prompt_tokens: u32, cached_tokens: Option<u32>, output_tokens: u32) {
         self.usage = Some(Usage { prompt_tokens, cached_tokens, output_tokens });
-    }
-
-    /// Marks that no length is to be learned from it: what it asks for is no chat and no completion.
-    pub fn teaches_no_length(&mut self) {
-        self.teaches_length = false;
     }
 
     /// Sets how the request ends if the guard is dropped from here on.
@@ -144,7 +138,7 @@ impl Drop for Reservation {
         if let Ok(slot) = self.pool.slot(self.instance) {
             slot.leave(&self.entry, ended, each_tokens.unwrap_or(0));
         }
-        if let (Ending::Complete, Some(tokens), true) = (ending, each_tokens, self.teaches_length) {
+        if let (true, Ending::Complete, Some(tokens @ 1..)) = (self.typical, ending, each_tokens) {
             let model = self.pool.spec(self.instance).model;
             self.pool.observe_length(model, self.entry.load.prompt_tokens, tokens);
         }
