@@ -64,9 +64,10 @@ async fn a_request_is_one_span_with_a_child_a_step_in_its_callers_trace() {
     response.text().await.unwrap();
     app.upstreams.otherwise(Upstreams::json(503, "{}"));
     assert_eq!(app.chat(body).await.status(), 502);
-    eventually("both requests are logged", || {
+    assert_eq!(app.chat(body.replace("auto", "small")).await.status(), 502);
+    eventually("all requests are logged", || {
         let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
-        log.contains("request 2xx") && log.contains("request 5xx")
+        log.contains("request 2xx") && log.matches("request 5xx").count() == 2
     })
     .await;
     drop(subscribed);
@@ -120,5 +121,6 @@ async fn a_request_is_one_span_with_a_child_a_step_in_its_callers_trace() {
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert_eq!(log.matches("request 2xx").count(), 1, "one line a request: {log}");
     assert!(log.contains("tpot_target_ms"), "{log}");
+    assert_eq!(log.matches("trying again").count(), 2, "not where no other instance is left: {log}");
     assert!(!log.contains("a-secret-prompt") && !format!("{spans:?}").contains("a-secret-prompt"));
 }
