@@ -3,9 +3,7 @@
 use serde_json::Value;
 
 use super::Config;
-
-/// What stands in place of a secret.
-const HIDDEN: &str = "***";
+use crate::telemetry::without_secrets;
 
 /// Returns the configuration as a JSON tree in which passwords within addresses are hidden.
 #[must_use]
@@ -17,24 +15,11 @@ pub fn show(config: &Config) -> Value {
 
 fn hide(node: &mut Value) {
     match node {
-        Value::String(text) => {
-            if let Some(hidden) = without_password(text) {
-                *text = hidden;
-            }
-        }
+        Value::String(text) if text.contains("://") => *text = without_secrets(text),
         Value::Array(items) => items.iter_mut().for_each(hide),
         Value::Object(map) => map.values_mut().for_each(hide),
         _ => {}
     }
-}
-
-/// Returns an address with its password hidden; none where it holds no password.
-fn without_password(text: &str) -> Option<String> {
-    let (scheme, rest) = text.split_once("://")?;
-    let authority = &rest[..rest.find(['/', '?', '#']).unwrap_or(rest.len())];
-    let (login, host) = authority.rsplit_once('@')?;
-    let user = login.split(':').next()?;
-    Some(format!("{scheme}://{user}:{HIDDEN}@{host}{}", &rest[authority.len()..]))
 }
 
 #[cfg(test)]
@@ -48,7 +33,7 @@ mod tests {
         config.telemetry.otlp_endpoint = Some("http://token@collector".into());
         let shown = show(&config);
         assert_eq!(shown["store"]["url"], "postgres://bear:***@db:5432/bear?x=1");
-        assert_eq!(shown["telemetry"]["otlp_endpoint"], "http://token:***@collector");
+        assert_eq!(shown["telemetry"]["otlp_endpoint"], "http://***@collector");
         assert_eq!(show(&Config::default())["store"]["url"], "sqlite://bear.db");
     }
 }

@@ -18,6 +18,7 @@ mod steps;
 mod tests;
 
 pub use config::PoolConfig;
+pub use health::Breaker;
 pub use live::{Pool, ReserveRequest};
 pub use reservation::Reservation;
 

@@ -125,6 +125,13 @@ const fn histogram(
     Metric { name, kind: Kind::Histogram, unit, help, labels, buckets }
 }
 
+/// Breaker state.
+pub const BREAKER: Metric = gauge(
+    "bear_breaker_state",
+    Unit::Count,
+    "Breaker of an instance: 0 closed, 1 half open (one probe goes or is out), 2 open.",
+    &[label::INSTANCE],
+);
 /// Requests answered.
 pub const REQUESTS: Metric = counter(
     "bear_requests_total",
@@ -308,6 +315,7 @@ pub const PREDICTOR_INFO: Metric = gauge(
 
 /// Every metric, sorted by name.
 pub const METRICS: &[&Metric] = &[
+    &BREAKER,
     &COST,
     &DECISION,
     &DECISIONS,
