@@ -186,6 +186,7 @@ fn described(predictor: &Predictor) -> Described {
         adapter: None,
         endpoint: Endpoint::Chat,
         named: Named::Virtual,
+        requested_model: String::from("auto"),
         needs: Needs::default(),
         streamed: true,
         max_output_tokens: Some(512),
@@ -201,7 +202,7 @@ fn described(predictor: &Predictor) -> Described {
 }
 
 fn decide(router: &Router, described: &Described, observer: &dyn StageObserver) {
-    let attempt = Attempt { id: String::from("attempt"), exclude: &[], retry: false, sink: Arc::new(NoSink) };
+    let attempt = Attempt { id: String::from("attempt"), exclude: &[], number: 1, sink: Arc::new(NoSink) };
     let now: Arc<dyn Now> = Arc::new(Fixed);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     black_box(router.route(described, attempt, &now, &mut rng, observer).unwrap());

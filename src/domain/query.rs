@@ -102,6 +102,8 @@ pub struct Query {
     pub endpoint: Endpoint,
     /// What its `model` field named.
     pub named: Named,
+    /// The text of its `model` field.
+    pub requested_model: String,
     /// What it demands of a model.
     pub needs: Needs,
     /// Whether the answer is streamed; only then TTFT can be observed.

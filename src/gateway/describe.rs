@@ -41,6 +41,7 @@ pub(super) async fn describe(gateway: &Gateway, received: &Received) -> Describe
         adapter: None,
         endpoint: received.endpoint.clone(),
         named: received.named,
+        requested_model: request.model.clone(),
         needs: request.needs.clone(),
         streamed: request.stream,
         max_output_tokens: request.max_tokens,

@@ -110,7 +110,7 @@ fn route(
     let attempt = Attempt {
         id: format!("{:032x}", rand::random::<u128>()),
         exclude: &tries.failed,
-        retry: tries.count > 0,
+        number: tries.count + 1,
         sink: attempted.clone(),
     };
     let stages = Stages::new(&gateway.meters.stages);

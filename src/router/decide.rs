@@ -76,15 +76,18 @@ impl Router {
         let query = &described.query;
         let at = now.now();
         let unfit = staged(observer, Stage::Eligible, || self.unfit(query));
-        let models = staged(observer, Stage::Predict, || self.predict(described));
+        let predictor = self.predictor.load_full();
+        let models =
+            staged(observer, Stage::Predict, || predictions::predict(&self.pool, &predictor, described));
         let rows =
             staged(observer, Stage::Observe, || self.observe(query, (&unfit, &models), attempt.exclude, at));
         let eligible = self.eligible(query, &rows, at, observer)?;
         let choice = staged(observer, Stage::Decide, || self.decide(query, &eligible, rng))?;
         // The chosen instance's TTFT is shown even where the policy did not ask for it.
         eligible.estimate(choice.instance, Horizon::FirstToken);
-        let mut decision = self.table(&eligible, &choice);
-        if attempt.retry {
+        let mut decision = self.table(&eligible, &choice, &predictor);
+        decision.attempt = attempt.number;
+        if attempt.number > 1 {
             decision.reason = Reason::Retry;
         }
         let instance = eligible.positions[choice.instance];
@@ -104,13 +107,15 @@ impl Router {
         rng: &mut dyn RngCore,
     ) -> Result<Decision, RouteError> {
         let query = &described.query;
-        let rows = self.observe(query, (&self.unfit(query), &self.predict(described)), &[], now);
+        let predictor = self.predictor.load_full();
+        let models = predictions::predict(&self.pool, &predictor, described);
+        let rows = self.observe(query, (&self.unfit(query), &models), &[], now);
         let eligible = self.eligible(query, &rows, now, &Silent)?;
         let choice = self.decide(query, &eligible, rng)?;
         for i in 0..eligible.len() {
             eligible.estimate(i, Horizon::FirstToken);
         }
-        Ok(self.table(&eligible, &choice))
+        Ok(self.table(&eligible, &choice, &predictor))
     }
 
     /// Returns why each model may not serve the query, by what the model is.
@@ -122,11 +127,6 @@ impl Router {
                 eligible::by_model(query, ModelIndex(m), model, prompt.tokens)
             })
             .collect()
-    }
-
-    /// Returns what each model will make of the query.
-    fn predict(&self, described: &Described) -> Vec<ModelView> {
-        predictions::predict(&self.pool, &self.predictor.load(), described)
     }
 
     /// Views every instance and joins what is known of its model: one row an instance, in pool order.
@@ -206,7 +206,7 @@ impl Router {
     }
 
     /// Writes the decision as a table.
-    fn table(&self, eligible: &Eligible<'_>, choice: &Choice) -> Decision {
+    fn table(&self, eligible: &Eligible<'_>, choice: &Choice, predictor: &Predictor) -> Decision {
         let query = eligible.query;
         let mut candidates = candidates(&self.pool, query, eligible.rows);
         for &i in &choice.interchangeable {
@@ -215,6 +215,9 @@ impl Router {
         candidates[eligible.positions[choice.instance]].chosen = true;
         Decision {
             request_id: query.id.clone(),
+            attempt: 1,
+            requested_model: Some(query.requested_model.clone()),
+            predictor_version: Some(predictor.version().to_owned()),
             policy: self.policy.name().to_owned(),
             reason: choice.reason,
             lambda_per_usd: query.tradeoff.lambda_per_usd,

@@ -305,6 +305,9 @@ impl Record {
         };
         let decision = Decision {
             request_id: self.request_id,
+            attempt: 1,
+            requested_model: None,
+            predictor_version: None,
             policy: self.policy,
             reason,
             lambda_per_usd: self.lambda_per_usd,

@@ -161,6 +161,7 @@ impl Fleet {
             adapter: None,
             endpoint: Endpoint::Chat,
             named: Named::Virtual,
+            requested_model: String::from("auto"),
             needs: Needs::default(),
             streamed: true,
             max_output_tokens: None,
@@ -181,7 +182,7 @@ impl Fleet {
 
     fn route_into(&self, described: &Described, sink: Arc<dyn SettleSink>) -> Routed {
         let n = self.attempts.fetch_add(1, Ordering::Relaxed);
-        let attempt = Attempt { id: format!("a{n}"), exclude: &[], retry: false, sink };
+        let attempt = Attempt { id: format!("a{n}"), exclude: &[], number: 1, sink };
         let now: Arc<dyn Now> = Arc::clone(&self.clock) as Arc<dyn Now>;
         let mut rng = ChaCha8Rng::seed_from_u64(n);
         self.router.route(described, attempt, &now, &mut rng, &Silent).unwrap()

@@ -52,6 +52,9 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
         decided_at: Timestamp::from_unix_us(decided_at_us),
         decision: Decision {
             request_id: request.into(),
+            attempt: 1,
+            requested_model: None,
+            predictor_version: None,
             policy: "bear".into(),
             reason: Reason::MaxUtility,
             lambda_per_usd: 500.0,

@@ -90,13 +90,13 @@ fn a_bound_on_the_unknown_is_not_kept() {
 fn what_is_down_or_has_failed_the_request_is_not_chosen() {
     let rig = Rig::new();
     rig.router.pool().set_draining(2, true);
-    let routed = rig.attempt(&described(|_| {}), &[0], true).unwrap();
+    let routed = rig.attempt(&described(|_| {}), &[0], 2).unwrap();
     assert_eq!((routed.instance, routed.decision.reason), (1, crate::domain::Reason::Retry));
     let why = |row: &Candidate| match &row.ineligible {
         Some(Ineligible::Unusable { why }) => why.clone(),
         other => panic!("{other:?}"),
     };
-    let rows = none_usable(rig.attempt(&described(|_| {}), &[0, 1], true));
+    let rows = none_usable(rig.attempt(&described(|_| {}), &[0, 1], 2));
     assert_eq!(why(&rows[0]), "already failed this request");
     assert_eq!(why(&rows[2]), "draining");
 }
