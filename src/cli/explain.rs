@@ -71,7 +71,7 @@ fn came_of(row: &DecisionRow) -> String {
         "predicted",
         "realised"
     );
-    let seen = if row.streamed { ms(outcome.ttft_s) } else { "not streamed".into() };
+    let seen = if row.query.streamed { ms(outcome.ttft_s) } else { "not streamed".into() };
     let tokens = |count: Option<u32>| value(count.map(f64::from), 0, "");
     for (name, predicted, realised) in [
         ("TTFT", ms(chosen.and_then(|c| c.ttft_s)), seen),

@@ -125,6 +125,9 @@ impl Loaded {
         if let Some(url) = &store.url {
             store::entry(url).map_err(|error| self.section("store.url", error))?;
         }
+        if store.queue_mib == 0 {
+            return Err(self.out_of_range("store.queue_mib", "0", "at least 1"));
+        }
         if store.queue == 0 {
             return Err(self.out_of_range("store.queue", "0", "at least 1"));
         }

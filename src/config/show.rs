@@ -1,9 +1,15 @@
 //! The effective configuration as text, with what is secret hidden.
 
+use std::fmt::Write as _;
+
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 use super::Config;
 use crate::telemetry::without_secrets;
+
+/// Bytes of a digest: enough to tell the configurations of one team apart.
+const DIGEST_BYTES: usize = 8;
 
 /// Returns the configuration as a JSON tree in which passwords within addresses are hidden.
 #[must_use]
@@ -11,6 +17,17 @@ pub fn show(config: &Config) -> Value {
     let mut tree = serde_json::to_value(config).unwrap_or_default();
     hide(&mut tree);
     tree
+}
+
+/// Returns a short digest of the effective configuration, secrets hidden: the same digest, the same values.
+#[must_use]
+pub fn digest(config: &Config) -> String {
+    let hash = Sha256::digest(show(config).to_string());
+    hash.iter().take(DIGEST_BYTES).fold(String::new(), |mut text, byte| {
+        // A failed write into a string cannot happen.
+        let _infallible = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn hide(node: &mut Value) {
@@ -35,5 +52,7 @@ mod tests {
         assert_eq!(shown["store"]["url"], "postgres://bear:***@db:5432/bear?x=1");
         assert_eq!(shown["telemetry"]["otlp_endpoint"], "http://***@collector");
         assert_eq!(show(&Config::default())["store"]["url"], "sqlite://bear.db");
+        assert_ne!(digest(&config), digest(&Config::default()));
+        assert_eq!((digest(&config), digest(&config).len()), (digest(&config.clone()), 16));
     }
 }

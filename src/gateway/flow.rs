@@ -101,7 +101,7 @@ fn route(
         meters: Arc::clone(&gateway.meters),
         recorder: gateway.recorder.clone(),
         decided_at: gateway.clock.now(),
-        streamed: described.query.streamed,
+        query: (&described.query).into(),
         features: described.features.clone(),
         request: Arc::clone(&received.request),
         journey: Arc::clone(&journey.shared),

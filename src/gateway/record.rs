@@ -11,7 +11,7 @@ use crate::{
     domain::{Candidate, Decision, Ending, Now, Outcome, PromptCount, Timestamp},
     pool::{Pool, SettleSink},
     predict::QueryFeatures,
-    store::{DecisionRow, LoggedFeatures, Recorder},
+    store::{DecisionRow, LoggedQuery, Recorder},
     telemetry::names::{self, attribute, label, span},
     wire::openai,
 };
@@ -195,7 +195,7 @@ pub(super) struct Attempted {
     pub(super) meters: Arc<Meters>,
     pub(super) recorder: Recorder,
     pub(super) decided_at: Timestamp,
-    pub(super) streamed: bool,
+    pub(super) query: LoggedQuery,
     pub(super) features: Option<Arc<QueryFeatures>>,
     pub(super) request: Arc<openai::Request>,
     pub(super) journey: Arc<Shared>,
@@ -217,17 +217,14 @@ impl SettleSink for Attempted {
         let _settling = tracing::info_span!(parent: &self.journey.span, span::SETTLE).entered();
         self.meters.settled(outcome, &decision);
         self.journey.note_outcome(outcome, &decision);
-        let features = self.features.as_ref().and_then(|features| {
-            let version = features.version().to_owned();
-            serde_json::to_value(&**features).ok().map(|values| LoggedFeatures { version, values })
-        });
         self.recorder.record(DecisionRow {
             decided_at: self.decided_at,
             decision,
-            streamed: self.streamed,
+            query: self.query.clone(),
             outcome: outcome.clone(),
-            features,
+            features: self.features.clone().map(Into::into),
             prompt: self.recorder.keeps_prompts().then(|| self.request.prompt_text()),
+            origin: None,
         });
     }
 }

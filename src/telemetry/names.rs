@@ -68,7 +68,7 @@ pub mod label {
     pub const OUTCOME: &str = "outcome";
     /// `prompt`, `cached` or `output` tokens.
     pub const KIND: &str = "kind";
-    /// What made something happen (`full`, `rejected`, `shutdown`; `connect`, `timeout`, `status`, …).
+    /// What made something happen (`full`, `memory`, `rejected`, `shutdown`; `connect`, `timeout`, `status`, …).
     pub const CAUSE: &str = "cause";
     /// How prompt tokens were counted (`domain::CountSource`).
     pub const SOURCE: &str = "source";
@@ -299,7 +299,7 @@ pub const STORE_WRITTEN: Metric =
 pub const STORE_DROPPED: Metric = counter(
     "bear_store_dropped_total",
     Unit::Count,
-    "Decision rows lost: queue full, rejected by the store, or unwritten at shutdown.",
+    "Decision rows lost: queue full by rows (full) or by bytes (memory), rejected by the store, or unwritten at shutdown.",
     &[label::CAUSE],
 );
 /// Store health.
