@@ -104,7 +104,7 @@ fn route(
         meters: Arc::clone(&gateway.meters),
         recorder: gateway.recorder.clone(),
         decided_at: gateway.clock.now(),
-        streamed: described.query.streamed,
+        query: (&described.query).into(),
         observable: described.query.streamed && !matches!(described.query.endpoint, Endpoint::Other(_)),
         answers: *answers,
         features: described.features.clone(),

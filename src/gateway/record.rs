@@ -15,7 +15,7 @@ use crate::{
     domain::{Candidate, Decision, Ending, Now, Outcome, PromptCount, Timestamp},
     pool::{Pool, SettleSink},
     predict::QueryFeatures,
-    store::{DecisionRow, LoggedFeatures, Recorder},
+    store::{DecisionRow, LoggedQuery, Recorder},
     telemetry::names::{self, attribute, label, span},
 };
 
@@ -206,7 +206,7 @@ pub(super) struct Attempted {
     pub(super) meters: Arc<Meters>,
     pub(super) recorder: Recorder,
     pub(super) decided_at: Timestamp,
-    pub(super) streamed: bool,
+    pub(super) query: LoggedQuery,
     /// Its first token can be seen: it is streamed, and a chat or a completion.
     pub(super) observable: bool,
     /// Answers asked for, over all prompts.
@@ -233,17 +233,14 @@ impl SettleSink for Attempted {
         let _settling = tracing::info_span!(parent: &self.journey.span, span::SETTLE).entered();
         self.meters.settled(outcome, &decision, self.answers);
         self.journey.note_outcome(outcome, &decision, self.observable);
-        let features = self.features.as_ref().and_then(|features| {
-            let version = features.version().to_owned();
-            serde_json::to_value(&**features).ok().map(|values| LoggedFeatures { version, values })
-        });
         self.recorder.record(DecisionRow {
             decided_at: self.decided_at,
             decision,
-            streamed: self.streamed,
+            query: self.query.clone(),
             outcome: outcome.clone(),
-            features,
+            features: self.features.clone().map(Into::into),
             prompt: self.prompt.clone(),
+            origin: None,
         });
     }
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    PoolConfig, PoolError, Reservation, SettleSink, SourceStatus,
+    Breaker, PoolConfig, PoolError, Reservation, SettleSink, SourceStatus,
     ledger::Sent,
     lengths::Lengths,
     plausible,
@@ -131,6 +131,12 @@ impl Pool {
     /// The reason, as the decision table shows it.
     pub fn usable(&self, i: usize, now: Timestamp) -> Result<(), &'static str> {
         self.slots.get(i).map_or(Err("no such instance"), |slot| slot.health.usable(now))
+    }
+
+    /// Returns the state of the breaker of instance `i`; absent: no such instance.
+    #[must_use]
+    pub fn breaker(&self, i: usize, now: Timestamp) -> Option<Breaker> {
+        self.slots.get(i).map(|slot| slot.health.breaker(now))
     }
 
     /// Takes a snapshot of instance `i` from its source; one older than the last is let pass unused.

@@ -19,6 +19,7 @@ mod steps;
 mod tests;
 
 pub use config::PoolConfig;
+pub use health::Breaker;
 pub use live::{Pool, ReserveRequest};
 pub use plausible::Implausible;
 pub use reservation::Reservation;

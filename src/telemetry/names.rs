@@ -68,7 +68,7 @@ pub mod label {
     pub const OUTCOME: &str = "outcome";
     /// `prompt`, `cached` or `output` tokens.
     pub const KIND: &str = "kind";
-    /// What made something happen (`full`, `rejected`, `shutdown`; `connect`, `timeout`, `status`, …).
+    /// What made something happen (`full`, `memory`, `rejected`, `shutdown`; `connect`, `timeout`, `status`, …).
     pub const CAUSE: &str = "cause";
     /// How prompt tokens were counted (`domain::CountSource`).
     pub const SOURCE: &str = "source";
@@ -125,6 +125,13 @@ const fn histogram(
     Metric { name, kind: Kind::Histogram, unit, help, labels, buckets }
 }
 
+/// Breaker state.
+pub const BREAKER: Metric = gauge(
+    "bear_breaker_state",
+    Unit::Count,
+    "Breaker of an instance: 0 closed, 1 half open (one probe goes or is out), 2 open.",
+    &[label::INSTANCE],
+);
 /// Requests answered.
 pub const REQUESTS: Metric = counter(
     "bear_requests_total",
@@ -292,7 +299,7 @@ pub const STORE_WRITTEN: Metric =
 pub const STORE_DROPPED: Metric = counter(
     "bear_store_dropped_total",
     Unit::Count,
-    "Decision rows lost: queue full, rejected by the store, or unwritten at shutdown.",
+    "Decision rows lost: queue full by rows (full) or by bytes (memory), rejected by the store, or unwritten at shutdown.",
     &[label::CAUSE],
 );
 /// Store health.
@@ -308,6 +315,7 @@ pub const PREDICTOR_INFO: Metric = gauge(
 
 /// Every metric, sorted by name.
 pub const METRICS: &[&Metric] = &[
+    &BREAKER,
     &COST,
     &DECISION,
     &DECISIONS,

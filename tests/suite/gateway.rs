@@ -111,7 +111,7 @@ async fn a_stream_passes_and_the_usage_chunk_is_taken_out() {
         (outcome.prompt_tokens, outcome.cached_tokens, outcome.output_tokens),
         (Some(11), Some(4), Some(3))
     );
-    assert!(row.streamed && outcome.ttft_s.is_some_and(|ttft| ttft > 0.0 && ttft <= outcome.e2e_s));
+    assert!(row.query.streamed && outcome.ttft_s.is_some_and(|ttft| ttft > 0.0 && ttft <= outcome.e2e_s));
     assert!(outcome.cost_usd.is_some_and(|cost| cost > 0.0));
 }
 
