@@ -1,28 +1,32 @@
 //! `bear demo`: a whole BEAR on one machine without a GPU: three simulated engines, the router with its
 //! database, and traffic whose load rises and falls.
 
+mod advice;
 mod client;
 mod folder;
 mod pool;
 mod prompts;
 mod screen;
+mod server;
 mod tally;
 mod traffic;
+mod window;
 
-use std::{net::SocketAddr, path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, pin::Pin, sync::Arc, time::Duration};
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tokio::{
     net::TcpListener,
-    sync::oneshot,
+    signal::unix::{Signal, SignalKind, signal},
+    sync::{mpsc, oneshot},
     task::{JoinHandle, JoinSet},
     time::{Instant, interval, sleep, timeout},
 };
 
-use super::table;
+use super::{number::positive, serve::Signals, table};
 use crate::{
     config,
-    domain::{Decision, Now},
+    domain::Now,
     telemetry::{
         self, TelemetryConfig,
         clock::{LiveClock, Stopwatch},
@@ -32,15 +36,15 @@ use crate::{
 use client::Seen;
 use folder::Folder;
 use screen::Screen;
+use server::{Server, listen};
 use tally::Tally;
 use traffic::{Ask, Traffic};
+use window::Window;
 
 /// The requests whose decision is shown in full, by their number.
 const EXPLAINED: [u64; 3] = [6, 60, 240];
 /// How late engines may run before it spoils the picture.
 const TOLERATED_LAG: Duration = Duration::from_millis(3);
-/// Longest wait for the router to know its instances.
-const READY_WITHIN: Duration = Duration::from_secs(10);
 /// Longest wait for answers under way at the end.
 const END_WITHIN: Duration = Duration::from_secs(3);
 
@@ -48,17 +52,18 @@ const END_WITHIN: Duration = Duration::from_secs(3);
 ///
 /// Needs no GPU, no model and no configuration. Every request names a target for its first token; watch how
 /// the router moves traffic to smaller models as the load rises, and back. While it runs, send your own
-/// requests to the address it prints. Ctrl-C ends everything and leaves nothing behind.
+/// requests to the address it prints. Ctrl-C ends everything; nothing stays behind unless you ask for it.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The router's port; 0 takes any free one.
     #[arg(long, default_value_t = 8080)]
     port: u16,
     /// Ends by itself after this many seconds.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = positive)]
     seconds: Option<f64>,
-    /// Mean rate of the sample traffic, requests a second; it swings between 0.4 and 1.6 times this.
-    #[arg(long, default_value_t = 6.0)]
+    /// Mean rate of the sample traffic, requests a second; within a minute it swings between 0.25 and 1.75
+    /// times this.
+    #[arg(long, default_value_t = 8.0, value_parser = positive)]
     qps: f64,
     /// Sends no sample traffic: the router waits for yours.
     #[arg(long)]
@@ -66,6 +71,10 @@ pub struct Args {
     /// Fixes the traffic and the engines' answers.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Keeps configuration, predictors and database in a new or empty folder, from which the same can be
+    /// started again by hand.
+    #[arg(long, value_name = "DIR")]
+    keep: Option<PathBuf>,
 }
 
 /// Runs `bear demo` until Ctrl-C or for the asked time.
@@ -73,35 +82,70 @@ pub struct Args {
 /// # Errors
 /// A port in use, or a part that cannot be started.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    for (name, value) in [("--qps", Some(args.qps)), ("--seconds", args.seconds)] {
-        if value.is_some_and(|value| !(value.is_finite() && value > 0.0 && value <= 1e9)) {
-            bail!("{name} must be a positive number");
-        }
-    }
     super::runtime()?.block_on(demo(args))
 }
 
 async fn demo(args: Args) -> anyhow::Result<()> {
+    // Before there is a folder to clear away.
+    let signalled = Box::pin(Ends::catch()?.wait());
     let listener = listen(args.port).await?;
     let guard = telemetry::init(&TelemetryConfig { log: "warn".into(), ..TelemetryConfig::default() })?;
-    let demo = Demo::start(listener, args.seed, Some(prometheus::install()?)).await?;
+    let played = play(&args, listener, signalled).await;
+    guard.shutdown().await;
+    played
+}
+
+/// Starts everything, shows it until the end and clears up.
+async fn play(args: &Args, listener: TcpListener, mut signalled: Signalled) -> anyhow::Result<()> {
+    let metrics = Some(prometheus::install()?);
+    let demo = tokio::select! {
+        demo = Demo::start(listener, args, metrics) => demo?,
+        () = &mut signalled => return Ok(()),
+    };
     let mut screen = Screen::new();
-    screen.print(&demo.intro())?;
-    let driven = drive(&args, &demo.server, &screen).await;
+    screen.print(&demo.intro(args.no_traffic))?;
+    let driven = drive(args, &demo, &screen, signalled).await;
     screen.close();
     if let (Ok((tally, elapsed_s)), false) = (&driven, args.no_traffic) {
         screen.print(&tally.summary(*elapsed_s))?;
         screen.print(&demo.lag_warning())?;
     }
+    if demo.folder.is_kept() {
+        let configuration = demo.folder.configuration();
+        screen.print(&format!("\nKept: {} says how to start it again.\n", advice::quoted(&configuration)))?;
+    }
     demo.end().await;
-    guard.shutdown().await;
     driven.map(|_| ())
+}
+
+/// Completes when the demo is told to end.
+type Signalled = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What ends the demo from outside: SIGINT, SIGTERM, and the terminal going away.
+struct Ends {
+    signals: Signals,
+    hangup: Signal,
+}
+
+impl Ends {
+    /// Starts catching them.
+    fn catch() -> anyhow::Result<Self> {
+        let hangup = signal(SignalKind::hangup()).context("cannot catch signals")?;
+        Ok(Self { signals: Signals::catch()?, hangup })
+    }
+
+    /// Waits for one.
+    async fn wait(mut self) {
+        tokio::select! {
+            () = self.signals.wait() => {}
+            _ = self.hangup.recv() => {}
+        }
+    }
 }
 
 /// Everything that runs.
 struct Demo {
     folder: Folder,
-    configuration: PathBuf,
     engines: Vec<pool::DemoEngine>,
     server: Server,
     serving: JoinHandle<()>,
@@ -110,10 +154,10 @@ struct Demo {
 
 impl Demo {
     /// Starts engines and router, and waits until the router is ready.
-    async fn start(listener: TcpListener, seed: u64, metrics: Option<Exposition>) -> anyhow::Result<Self> {
+    async fn start(listener: TcpListener, args: &Args, metrics: Option<Exposition>) -> anyhow::Result<Self> {
         let address = listener.local_addr().context("the listener has no address")?;
-        let folder = Folder::create()?;
-        let engines = pool::start_engines(seed).await?;
+        let folder = args.keep.as_deref().map_or_else(Folder::temporary, Folder::kept)?;
+        let engines = pool::start_engines(args.seed).await?;
         let yaml = pool::configuration(&engines, address, &folder);
         let configuration = folder.write_configuration(&yaml)?;
         let checked = config::parse(&configuration, &yaml)?.check()?;
@@ -127,9 +171,9 @@ impl Demo {
                 tracing::error!(%error, "the router failed");
             }
         });
-        let server = Server { url: format!("http://{address}"), client: reqwest::Client::new() };
+        let server = Server::new(address)?;
         server.ready().await?;
-        Ok(Self { folder, configuration, engines, server, serving, stop })
+        Ok(Self { folder, engines, server, serving, stop })
     }
 
     /// Ends the router, then the engines; the folder goes with them.
@@ -157,137 +201,148 @@ impl Demo {
         )
     }
 
+    /// Returns the models' names, smallest first.
+    fn models(&self) -> Vec<String> {
+        self.engines.iter().map(|engine| engine.model().to_owned()).collect()
+    }
+
     /// Returns what the screen says first.
-    fn intro(&self) -> String {
+    fn intro(&self, no_traffic: bool) -> String {
         let engines: String = self.engines.iter().map(|engine| format!("  {}\n", engine.line())).collect();
-        let (url, store, configuration) =
-            (&self.server.url, self.folder.store_url(), self.configuration.display());
+        let (url, configuration) = (&self.server.url, self.folder.configuration());
+        let last = if no_traffic {
+            "Ctrl-C ends everything."
+        } else {
+            "Ctrl-C ends everything. Live, over the last 10 s: rate, share of each model, first tokens in time,\n\
+             and their median and 90 % quantile beside the predicted ones."
+        };
         format!(
             "BEAR demo: one router, three simulated engines, made-up prompts and answers.\n\n\
-             Router {url} (its configuration: {configuration})\n\
-             Engines\n{engines}\n\
-             Try next, in another terminal:\n\n\
-             \x20 curl -iN {url}/v1/chat/completions -H 'x-slo-ttft-ms: 200' \\\n\
-             \x20   -d '{{\"model\":\"auto\",\"stream\":true,\"messages\":[{{\"role\":\"user\",\"content\":\"Explain tides.\"}}]}}'\n\n\
-             \x20 python: OpenAI(base_url=\"{url}/v1\", api_key=\"none\").chat.completions.create(model=\"auto\",\n\
-             \x20   messages=[{{\"role\": \"user\", \"content\": \"Explain tides.\"}}], extra_headers={{\"x-slo-ttft-ms\": \"200\"}})\n\n\
-             \x20 bear route --url {url} --ttft-ms 200 \"Write a story.\"   what it would decide, sending nothing\n\
-             \x20 bear explain REQUEST_ID --store {store}   why a request went where it went\n\
-             \x20 curl {url}/metrics   what Prometheus sees\n\n\
-             Ctrl-C ends everything.\n"
+             Router {url} (its configuration: {})\nEngines\n{engines}\n{}\n{last}\n\n",
+            configuration.display(),
+            advice::commands(url),
         )
-    }
-}
-
-/// Listens on the router's port, or says plainly why not.
-async fn listen(port: u16) -> anyhow::Result<TcpListener> {
-    match TcpListener::bind(SocketAddr::from(([127, 0, 0, 1], port))).await {
-        Ok(listener) => Ok(listener),
-        Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => bail!(
-            "port {port} is in use by another program (hint: stop it, or choose another port: bear demo --port {}; \
-             0 takes any free one)",
-            if port < u16::MAX { port + 1 } else { 8080 }
-        ),
-        Err(error) => Err(error).with_context(|| format!("cannot listen on port {port}")),
-    }
-}
-
-/// The router as a client sees it.
-#[derive(Clone)]
-struct Server {
-    url: String,
-    client: reqwest::Client,
-}
-
-impl Server {
-    /// Waits until the router has a usable instance.
-    async fn ready(&self) -> anyhow::Result<()> {
-        let ready = async {
-            while !self.get("/ready").await {
-                sleep(Duration::from_millis(50)).await;
-            }
-        };
-        timeout(READY_WITHIN, ready).await.context("the router never became ready")
-    }
-
-    async fn get(&self, path: &str) -> bool {
-        let response = self.client.get(format!("{}{path}", self.url)).send().await;
-        response.is_ok_and(|response| response.status().is_success())
-    }
-
-    /// Returns the decision that the router would take on a request now.
-    async fn dry_run(&self, ask: &Ask) -> Option<Decision> {
-        let request = self
-            .client
-            .post(format!("{}/v1/route", self.url))
-            .header("x-slo-ttft-ms", format!("{:.0}", ask.ttft_target_ms))
-            .json(&client::body(ask));
-        request.send().await.ok()?.error_for_status().ok()?.json().await.ok()
     }
 }
 
 /// What a background task of the traffic brings.
 enum Done {
-    Answer(Seen),
+    /// A request that ended, and whether its decision was shown.
+    Answer(Seen, bool),
+    /// A decision in full.
     Explanation(String),
 }
 
 /// Sends the traffic until the end and returns what was seen, and for how long, seconds.
-async fn drive(args: &Args, server: &Server, screen: &Screen) -> anyhow::Result<(Tally, f64)> {
-    let end = wait_for_end(args.seconds);
-    tokio::pin!(end);
-    let (mut traffic, mut tally, mut tasks) =
-        (Traffic::new(args.qps, args.seed), Tally::default(), JoinSet::new());
-    let (started, clock) = (Instant::now(), Stopwatch::start());
-    let mut number = 0;
+async fn drive(
+    args: &Args,
+    demo: &Demo,
+    screen: &Screen,
+    signalled: Signalled,
+) -> anyhow::Result<(Tally, f64)> {
+    let mut end = std::pin::pin!(wait_for_end(args.seconds, signalled));
+    let mut show = Show::new(demo, screen);
+    let mut traffic = Traffic::new(args.qps, args.seed);
+    let started = Instant::now();
     let mut next = if args.no_traffic { None } else { traffic.next() };
     let mut ticks = interval(screen.period());
     ticks.tick().await;
     loop {
         let due = next.as_ref().map_or(f64::MAX, |ask| ask.at_s);
         tokio::select! {
-            ended = &mut end => break ended?,
-            Some(done) = tasks.join_next() => match done {
-                Ok(Done::Answer(seen)) => tally.ended(&seen),
-                Ok(Done::Explanation(text)) => screen.print(&text)?,
-                Err(_) => tally.ended(&Seen::default()),
-            },
+            () = &mut end => break,
+            Some(done) = show.tasks.join_next() => show.done(done.ok())?,
+            Some(seen) = show.first_tokens.recv() => show.window.first_token(show.clock.elapsed_s(), seen),
             () = tokio::time::sleep_until(started + Duration::from_secs_f64(due.min(1e9))), if next.is_some() => {
                 if let Some(ask) = std::mem::replace(&mut next, traffic.next()) {
-                    number += 1;
-                    tally.sent();
-                    if EXPLAINED.contains(&number) {
-                        tasks.spawn(explain(server.clone(), ask.clone()));
-                    }
-                    let (client, url) = (server.client.clone(), server.url.clone());
-                    tasks.spawn(async move { Done::Answer(client::send(client, url, ask).await) });
+                    show.send(ask);
                 }
             }
             _ = ticks.tick() => {
-                let elapsed_s = clock.elapsed_s();
                 if !args.no_traffic {
-                    screen.status(&tally.line(elapsed_s, traffic.rate_at(elapsed_s)))?;
+                    screen.status(&show.window.line(show.clock.elapsed_s()))?;
                 }
             }
         }
     }
-    tasks.abort_all();
-    Ok((tally, clock.elapsed_s()))
+    show.tasks.abort_all();
+    Ok((show.tally, show.clock.elapsed_s()))
 }
 
-async fn wait_for_end(seconds: Option<f64>) -> anyhow::Result<()> {
+async fn wait_for_end(seconds: Option<f64>, signalled: Signalled) {
     let time_is_up = async {
         match seconds {
             Some(seconds) => sleep(Duration::from_secs_f64(seconds)).await,
             None => std::future::pending().await,
         }
     };
-    let signals = super::serve::Signals::catch()?;
     tokio::select! {
-        () = signals.wait() => {}
+        () = signalled => {}
         () = time_is_up => {}
     }
-    Ok(())
+}
+
+/// The traffic under way and what is shown of it.
+struct Show<'a> {
+    demo: &'a Demo,
+    screen: &'a Screen,
+    clock: Stopwatch,
+    number: u64,
+    tasks: JoinSet<Done>,
+    first_token_sender: mpsc::UnboundedSender<Seen>,
+    first_tokens: mpsc::UnboundedReceiver<Seen>,
+    window: Window,
+    tally: Tally,
+}
+
+impl<'a> Show<'a> {
+    fn new(demo: &'a Demo, screen: &'a Screen) -> Self {
+        let (first_token_sender, first_tokens) = mpsc::unbounded_channel();
+        Self {
+            demo,
+            screen,
+            clock: Stopwatch::start(),
+            number: 0,
+            tasks: JoinSet::new(),
+            first_token_sender,
+            first_tokens,
+            window: Window::new(demo.models()),
+            tally: Tally::new(demo.models()),
+        }
+    }
+
+    /// Sends one request.
+    fn send(&mut self, ask: Ask) {
+        self.number += 1;
+        self.tally.sent();
+        self.window.sent(self.clock.elapsed_s());
+        let server = &self.demo.server;
+        let explained = EXPLAINED.contains(&self.number);
+        if explained {
+            self.tasks.spawn(explain(server.clone(), ask.clone()));
+        }
+        let answer =
+            client::send(server.client.clone(), server.url.clone(), ask, self.first_token_sender.clone());
+        self.tasks.spawn(async move { Done::Answer(answer.await, explained) });
+    }
+
+    /// Notes what a task brought; nothing where it failed.
+    fn done(&mut self, done: Option<Done>) -> anyhow::Result<()> {
+        let (seen, explained) = match done {
+            Some(Done::Explanation(text)) => return Ok(self.screen.print(&text)?),
+            Some(Done::Answer(seen, explained)) => (seen, explained),
+            None => (Seen::default(), false),
+        };
+        self.tally.ended(&seen);
+        if !seen.answered() {
+            self.window.failed(self.clock.elapsed_s());
+        } else if explained {
+            let command = advice::explain(&seen.request_id, &self.demo.folder.store_url());
+            let text = format!("\nThat {} request was answered. What came of it:\n{command}\n\n", seen.task);
+            self.screen.print(&text)?;
+        }
+        Ok(())
+    }
 }
 
 /// Asks the router how it would decide on a request, and tells it in words and as a table.
@@ -311,33 +366,29 @@ mod tests {
 
     #[tokio::test(flavor = "multi_thread")]
     async fn the_whole_demo_answers_explains_and_cleans_up() {
-        let demo = Demo::start(listen(0).await.unwrap(), 1, None).await.unwrap();
-        let folder = demo.configuration.parent().unwrap().to_path_buf();
-        let mut tally = Tally::default();
+        let args = Args { port: 0, seconds: None, qps: 6.0, no_traffic: true, seed: 1, keep: None };
+        let demo = Demo::start(listen(0).await.unwrap(), &args, None).await.unwrap();
+        let folder = demo.folder.configuration().parent().unwrap().to_path_buf();
+        let (sender, mut first_tokens) = mpsc::unbounded_channel();
+        let mut tally = Tally::new(demo.models());
         // Answers to questions are the shortest.
         for ask in Traffic::new(6.0, 2).filter(|ask| ask.task == "question-answering").take(3) {
-            let seen = client::send(demo.server.client.clone(), demo.server.url.clone(), ask).await;
+            let seen =
+                client::send(demo.server.client.clone(), demo.server.url.clone(), ask, sender.clone()).await;
             assert!(seen.model.as_deref().is_some_and(|model| model.starts_with("qwen3-")), "{seen:?}");
             assert!(seen.ttft_ms.is_some() && !seen.request_id.is_empty(), "{seen:?}");
+            assert_eq!(first_tokens.recv().await.unwrap(), seen);
             tally.sent();
             tally.ended(&seen);
         }
-        assert!(tally.line(1.0, 6.0).contains("3 done, 0 open"));
+        assert!(tally.summary(1.0).contains("3 answered, 0 failed, 0 cut short"));
         let ask = Traffic::new(6.0, 2).next().unwrap();
         let Done::Explanation(text) = explain(demo.server.clone(), ask).await else {
             panic!("an explanation")
         };
         assert!(text.contains("qwen3-32b-0") && text.contains("policy bear"), "{text}");
-        assert!(demo.intro().contains(&demo.server.url));
+        assert!(demo.intro(false).contains(&demo.server.url));
         demo.end().await;
         assert!(!folder.exists());
-    }
-
-    #[tokio::test]
-    async fn a_port_in_use_is_said_with_what_to_do() {
-        let taken = listen(0).await.unwrap();
-        let port = taken.local_addr().unwrap().port();
-        let error = listen(port).await.unwrap_err().to_string();
-        assert!(error.contains(&port.to_string()) && error.contains("--port"), "{error}");
     }
 }

@@ -2,8 +2,14 @@
 
 use clap::builder::PossibleValuesParser;
 
-use super::{print, serve::Signals};
-use crate::simengine::{self, Options, PROFILES, Profile, fit};
+use super::{number::positive, print, serve::Signals};
+use crate::{
+    simengine::{self, Options, PROFILES, Profile, SimEngineError, fit},
+    telemetry::{self, TelemetryConfig},
+};
+
+/// What `--verbose` logs: a line a request.
+const VERBOSE_LOG: &str = "warn,bear::simengine=info";
 
 /// Serves a simulated engine: vLLM's HTTP interface and batching rules with the timing of real hardware,
 /// without a model or a GPU.
@@ -22,7 +28,7 @@ use crate::simengine::{self, Options, PROFILES, Profile, fit};
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// What to simulate: the name of a built-in profile (see --list) or a YAML file of the same form.
-    #[arg(long, value_name = "NAME|FILE", default_value = "qwen3-8b-h100")]
+    #[arg(long, value_name = "NAME|FILE", default_value = "qwen3-8b-h100", value_parser = known_profile)]
     profile: String,
     /// Lists the built-in profiles and ends.
     #[arg(long)]
@@ -35,7 +41,7 @@ pub struct Args {
     port: u16,
     /// Simulated seconds a real second: 10 is ten times faster than the hardware (a router's coefficients
     /// for it are then a tenth of the profile's).
-    #[arg(long, value_name = "FACTOR", default_value_t = 1.0)]
+    #[arg(long, value_name = "FACTOR", default_value_t = 1.0, value_parser = positive)]
     time_scale: f64,
     /// Fixes answers and timing noise: the same seed and order of requests give the same.
     #[arg(long, default_value_t = 1)]
@@ -50,6 +56,9 @@ pub struct Args {
     #[arg(long, value_name = "ON|OFF", default_value = "on")]
     #[arg(value_parser = PossibleValuesParser::new(["on", "off"]))]
     noise: String,
+    /// Says a line on standard error for every request that ended: its tokens and times.
+    #[arg(long, short)]
+    verbose: bool,
     /// Prints the estimator's coefficients fitted to the profile, as YAML, and ends.
     #[arg(long, hide = true)]
     fit: bool,
@@ -58,7 +67,7 @@ pub struct Args {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// Fails on an unknown profile and an address that cannot be listened on.
+/// Fails on a profile that cannot be used and an address that cannot be listened on.
 pub fn run(args: Args) -> anyhow::Result<()> {
     if args.list {
         return list();
@@ -81,7 +90,21 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         seed: args.seed,
         name: args.name,
     };
-    super::runtime()?.block_on(serve(profile, options))
+    super::runtime()?.block_on(async {
+        let log = if args.verbose { VERBOSE_LOG } else { "warn" };
+        let guard = telemetry::init(&TelemetryConfig { log: log.into(), ..TelemetryConfig::default() })?;
+        let served = serve(profile, options).await;
+        guard.shutdown().await;
+        served
+    })
+}
+
+/// Takes a profile's name or path; a name that no profile has is wrong usage.
+fn known_profile(name_or_file: &str) -> Result<String, SimEngineError> {
+    match Profile::load(name_or_file) {
+        Err(error @ SimEngineError::UnknownProfile { .. }) => Err(error),
+        _ => Ok(name_or_file.to_owned()),
+    }
 }
 
 async fn serve(profile: Profile, options: Options) -> anyhow::Result<()> {

@@ -9,6 +9,7 @@ pub mod estimate;
 pub mod explain;
 pub mod features;
 mod json_lines;
+mod number;
 mod output;
 pub mod predict;
 mod prompt_lines;

@@ -6,6 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::{
     BpeTokens, FeatureTokens, Forest, PredictError,
+    digest::hex,
     manifest::{FeatureManifest, Manifest, SCHEMA},
     pca::Pca,
 };
@@ -57,12 +58,6 @@ impl Bundle {
         let pca = Pca::from_bytes(file(files, PCA)?)?;
         Ok(Self { manifest, version, tokens, pca, accuracy, output_length, categories })
     }
-}
-
-/// Writes bytes in lower-case hexadecimal.
-#[must_use]
-pub fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn file<'a>(files: &'a BTreeMap<String, Vec<u8>>, name: &str) -> Result<&'a [u8], PredictError> {

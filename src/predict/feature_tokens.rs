@@ -5,7 +5,7 @@
 use sha2::{Digest, Sha256};
 use tokenizers::pipeline::{EncodeOptions, PipelineTokenizer};
 
-use super::{FEATURE_VERSION, PredictError};
+use super::{PredictError, digest::hex, shape::FEATURE_VERSION};
 
 /// The tokenizer `bear-train tokenizer` makes, as shipped in `models/`.
 const BUILT_IN: &[u8] = include_bytes!("../../models/feature_tokenizer.json");
@@ -35,7 +35,7 @@ impl BpeTokens {
             .map_err(|error| PredictError::Tokenizer { what: error.to_string() })?;
         let tokenizer = tokenizers::from_json(text)
             .map_err(|error| PredictError::Tokenizer { what: error.to_string() })?;
-        let digest = super::bundle::hex(&Sha256::digest(bytes));
+        let digest = hex(&Sha256::digest(bytes));
         let version = format!("{FEATURE_VERSION}+{}", digest.get(..8).unwrap_or_default());
         Ok(Self { tokenizer, options: EncodeOptions::no_specials(), version })
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use super::shape::{COMPONENTS, FEATURE_VERSION, HASH_BUCKETS};
 use super::{
     PredictError,
     cues::{self, Cue, Cues},
@@ -11,12 +12,6 @@ use super::{
     pca::Pca,
 };
 
-/// The feature function's version; the tokenizer's digest is appended to it in [`QueryFeatures::version`].
-pub const FEATURE_VERSION: &str = "bear.features.v1";
-/// Buckets of the signed hashing vector (paper A.4).
-pub const HASH_BUCKETS: usize = 512;
-/// Principal components kept of it (paper A.4).
-pub const COMPONENTS: usize = 16;
 /// Scalars that stand between the components and the cues.
 const SCALARS: [&str; 5] = ["tokens", "characters", "sentences", "characters_per_token", "asked_words"];
 /// Features of a prompt alone.

@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::features::{self, COMPONENTS, HASH_BUCKETS};
+use super::{
+    features,
+    shape::{COMPONENTS, HASH_BUCKETS},
+};
 
 /// The schema every manifest carries.
 pub const SCHEMA: &str = "bear.bundle.v1";

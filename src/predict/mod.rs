@@ -7,6 +7,7 @@
 
 pub mod bundle;
 mod cues;
+pub mod digest;
 mod feature_tokens;
 pub mod features;
 pub mod forest;
@@ -14,6 +15,7 @@ mod manifest;
 pub mod pca;
 mod predictor;
 pub mod price;
+mod shape;
 
 use thiserror::Error;
 

@@ -2,7 +2,7 @@
 
 use super::{
     PredictError,
-    features::{COMPONENTS, HASH_BUCKETS},
+    shape::{COMPONENTS, HASH_BUCKETS},
 };
 
 /// First bytes of the file; the last one is the layout's version.

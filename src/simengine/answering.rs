@@ -14,13 +14,14 @@ use tokio::sync::mpsc;
 
 use super::{
     answer::Answer,
+    error::ApiError,
     format::{Api, Heading},
-    http::{ApiError, Server},
     owner::{Emission, Gone, OwnerHandle, Submission},
     plan::{Draw, Plan},
+    server::Server,
 };
 use crate::wire::{
-    openai::{DONE, ErrorBody, Request, Shape, Usage},
+    openai::{DONE, Request, Shape, Usage},
     sse,
 };
 
@@ -111,6 +112,10 @@ impl EngineIds<'_> {
 /// The sequences of one request in the engine. Dropping it takes the unfinished ones out.
 struct Running {
     owner: OwnerHandle,
+    request_id: String,
+    received_us: u64,
+    first_token_us: Option<u64>,
+    last_token_us: u64,
     tokens: mpsc::UnboundedReceiver<Emission>,
     answers: Vec<Answer>,
     unfinished: Vec<Option<String>>,
@@ -129,6 +134,10 @@ impl Running {
         let (sender, tokens) = mpsc::unbounded_channel();
         let mut running = Self {
             owner: owner.clone(),
+            request_id: ids.request_id.to_owned(),
+            received_us,
+            first_token_us: None,
+            last_token_us: received_us,
             tokens,
             answers: Vec::with_capacity(plan.sequences.len()),
             unfinished: Vec::with_capacity(plan.sequences.len()),
@@ -160,6 +169,8 @@ impl Running {
         let emission = self.tokens.recv().await?;
         self.owner.sleep_until(emission.due_us).await;
         self.output_tokens += 1;
+        self.first_token_us.get_or_insert(emission.due_us);
+        self.last_token_us = self.last_token_us.max(emission.due_us);
         if emission.choice == 0 {
             self.cached_tokens = emission.cached_tokens;
         }
@@ -182,6 +193,17 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
+        let ms = |at_us: u64| at_us.saturating_sub(self.received_us) as f64 / 1e3;
+        tracing::info!(
+            id = %self.request_id,
+            prompt_tokens = self.prompt_tokens,
+            cached_tokens = self.cached_tokens,
+            output_tokens = self.output_tokens,
+            ttft_ms = self.first_token_us.map(ms),
+            last_token_ms = ms(self.last_token_us),
+            "{}",
+            if self.is_finished() { "answered" } else { "broke off" }
+        );
         for id in self.unfinished.drain(..).flatten() {
             self.owner.abort(id);
         }
@@ -226,8 +248,9 @@ impl Streaming {
         let mut piece = Vec::with_capacity(512);
         let Some(emission) = self.running.next().await else {
             self.ended = true;
-            let gone = ErrorBody::new("ServiceUnavailableError", "shut_down", Gone.to_string());
-            sse::encode("error", &gone.to_json(), &mut piece);
+            // An error after the first byte is an event like any other, and the end marker still follows.
+            sse::encode("", &ApiError::from(Gone).to_json(), &mut piece);
+            sse::encode("", DONE, &mut piece);
             return Some(piece);
         };
         let choice = emission.choice as usize;

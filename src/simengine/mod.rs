@@ -9,6 +9,8 @@ use crate::{calibrate::CalibrateError, engine::EngineError};
 
 pub mod answer;
 mod answering;
+mod connections;
+mod error;
 pub mod fit;
 mod format;
 mod http;
@@ -17,6 +19,7 @@ mod metrics;
 mod owner;
 mod plan;
 pub mod profile;
+mod server;
 mod serving;
 pub mod stepping;
 pub mod tokens;

@@ -14,7 +14,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::{
     metrics::{EngineMetrics, Finished, Gauges},
-    serving::until,
     stepping::{Happening, Stepping, TimeScale},
 };
 use crate::{
@@ -209,6 +208,11 @@ pub(super) fn start(
         }
     });
     handle
+}
+
+/// Waits until the engine is told to stop, or nobody is left to tell it.
+pub(super) async fn until(mut stopped: watch::Receiver<bool>) {
+    _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
 struct Listener {

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::{
     Profile,
     answer::{Answer, AnswerLength},
-    http::ApiError,
+    error::ApiError,
     tokens,
 };
 use crate::{
@@ -111,8 +111,7 @@ impl Plan {
         };
         let (mut sequences, mut prompt_tokens) = (Vec::new(), 0);
         for prompt in prompts {
-            let max_tokens =
-                room(&prompt, profile.engine.max_model_len)?.min(request.max_tokens.unwrap_or(u32::MAX));
+            let max_tokens = max_tokens(&prompt, request.max_tokens, profile.engine.max_model_len)?;
             prompt_tokens += count(&prompt);
             let prompt: Arc<[u32]> = prompt.into();
             let task = profile.output_tokens.task(request.task.as_deref(), count(&prompt));
@@ -166,14 +165,18 @@ pub(super) fn prompts(request: &Request, profile: &Profile) -> Vec<Vec<u32>> {
     }
 }
 
-/// Returns the output tokens that the context length leaves.
-fn room(prompt: &[u32], max_model_len: u32) -> Result<u32, ApiError> {
-    match max_model_len.checked_sub(count(prompt)) {
-        _ if prompt.is_empty() => {
-            Err(ApiError::bad_value("prompt", "The prompt must hold at least one token."))
-        }
-        Some(left) if left > 0 => Ok(left),
-        _ => Err(ApiError::too_long(count(prompt), max_model_len)),
+/// Returns the most output tokens: as asked where that fits, else, nothing being asked, what the context
+/// length leaves.
+fn max_tokens(prompt: &[u32], asked: Option<u32>, max_model_len: u32) -> Result<u32, ApiError> {
+    if prompt.is_empty() {
+        return Err(ApiError::bad_value("prompt", "The prompt must hold at least one token."));
+    }
+    let room = max_model_len.saturating_sub(count(prompt));
+    match asked {
+        _ if room == 0 => Err(ApiError::prompt_too_long(count(prompt), max_model_len)),
+        Some(asked) if asked > room => Err(ApiError::answer_too_long(count(prompt), asked, max_model_len)),
+        Some(asked) => Ok(asked),
+        None => Ok(room),
     }
 }
 
@@ -216,6 +219,7 @@ mod tests {
         assert_eq!(with(r#""max_tokens":5,"ignore_eos":true"#), 5);
         assert!(with(r#""min_tokens":3000"#) == 3000);
         assert_eq!(with(r#""ignore_eos":true"#), 40_960 - 3);
+        assert_eq!(with(r#""ignore_eos":true,"max_tokens":40957"#), 40_960 - 3);
     }
 
     #[test]
@@ -230,6 +234,8 @@ mod tests {
         let ids = vec!["1"; 40_960].join(",");
         let long = plan(&format!(r#"{{"model":"m","prompt":[{ids}]}}"#), Shape::Completion, 0);
         assert_eq!(long.unwrap_err().param(), Some("input_tokens"));
+        let much = plan(r#"{"model":"m","prompt":[1,2,3],"max_tokens":40958}"#, Shape::Completion, 0);
+        assert_eq!(much.unwrap_err().param(), Some("max_tokens"));
         let empty = plan(r#"{"model":"m","prompt":""}"#, Shape::Completion, 0);
         assert_eq!(empty.unwrap_err().param(), Some("prompt"));
         let many = plan(r#"{"model":"m","prompt":["a","b"],"n":65}"#, Shape::Completion, 0);

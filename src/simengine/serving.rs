@@ -2,13 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc, time::Duration};
 
-use axum::serve::ListenerExt as _;
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
     Profile, SimEngineError,
-    http::{Server, router},
+    connections::{self, KEEP_ALIVE},
+    http::router,
     owner::{self, Identity, Lag},
+    server::Server,
     stepping::{Stepping, TimeScale},
 };
 use crate::{domain::Now, telemetry::clock::LiveClock};
@@ -42,7 +43,7 @@ pub struct Handle {
     addr: SocketAddr,
     lag: Lag,
     stop: watch::Sender<bool>,
-    serving: JoinHandle<std::io::Result<()>>,
+    serving: JoinHandle<()>,
 }
 
 impl Handle {
@@ -100,14 +101,6 @@ pub async fn spawn(profile: Profile, options: Options) -> Result<Handle, SimEngi
     let handle = owner::start(stepping, identity, scale, clock, stopped.clone());
     let lag = handle.lag();
     let server = Arc::new(Server::new(profile, options.seed, handle, origin.unix_us() / 1_000_000));
-    // A token must not wait for the next one to fill its packet.
-    let listener = listener.tap_io(|stream| _ = stream.set_nodelay(true));
-    let serving = axum::serve(listener, router(server)).with_graceful_shutdown(until(stopped));
-    let serving = tokio::spawn(async move { serving.await });
+    let serving = tokio::spawn(connections::serve(listener, router(server), KEEP_ALIVE, stopped));
     Ok(Handle { addr, lag, stop, serving })
-}
-
-/// Waits until the engine is told to stop, or nobody is left to tell it.
-pub(super) async fn until(mut stopped: watch::Receiver<bool>) {
-    _ = stopped.wait_for(|stopped| *stopped).await;
 }

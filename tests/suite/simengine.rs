@@ -25,7 +25,7 @@ impl Engine {
 
     async fn start_with(options: Options) -> Self {
         let handle = simengine::spawn(Profile::load("qwen3-8b-h100").unwrap(), options).await.unwrap();
-        Self { handle, client: Client::new() }
+        Self { handle, client: Client::builder().no_proxy().build().unwrap() }
     }
 
     fn url(&self, path: &str) -> String {
@@ -317,6 +317,7 @@ async fn errors_have_openais_shape() {
         ),
         (chat(json!({"messages": []})), "messages"),
         (chat(json!({"max_tokens": -3})), "max_tokens"),
+        (chat(json!({"max_tokens": 40_960})), "max_tokens"),
         (chat(json!({"n": 0})), "n"),
         (("/tokenize", json!({"model": "gpt", "prompt": "a"}), StatusCode::NOT_FOUND), "model"),
     ] {
@@ -324,7 +325,10 @@ async fn errors_have_openais_shape() {
         assert_eq!(response.status(), status, "{path} {param}");
         let error: Value = response.json().await.unwrap();
         assert_eq!(error["error"]["param"], param);
-        assert!(error["error"]["message"].is_string() && error["error"]["type"].is_string());
+        assert_eq!(error["error"]["code"], status.as_u16());
+        let kind = if status == StatusCode::NOT_FOUND { "NotFoundError" } else { "BadRequestError" };
+        assert_eq!(error["error"]["type"], kind);
+        assert!(error["error"]["message"].is_string());
     }
     let rank = engine.client.get(engine.url("/bear/snapshot?dp_rank=1")).send().await.unwrap();
     assert_eq!(rank.status(), StatusCode::NOT_FOUND);
@@ -404,7 +408,10 @@ async fn shutting_down_breaks_streams_off_and_frees_the_port() {
     let addr = engine.handle.addr();
     engine.handle.shutdown().await;
     let text = response.text().await.unwrap();
-    assert!(text.contains("event: error") && !text.contains("[DONE]"));
+    let (before, end) = text.rsplit_once("data: {\"error\":").unwrap();
+    assert!(
+        !before.contains("[DONE]") && end.contains("\"code\":500") && end.ends_with("\n\ndata: [DONE]\n\n")
+    );
     drop(engine.client);
     let options = Options { port: addr.port(), ..Options::default() };
     assert!(simengine::spawn(Profile::load("qwen3-8b-h100").unwrap(), options).await.is_ok());

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use bear::predict::{FeatureTokens, QueryFeatures, bundle::hex, features};
+use bear::predict::{FeatureTokens, QueryFeatures, digest::hex, features};
 use flate2::read::MultiGzDecoder;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};

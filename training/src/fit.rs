@@ -6,8 +6,7 @@ use std::collections::BTreeMap;
 
 use bear::predict::{
     BUNDLE_SCHEMA, BpeTokens, BundleModel, DataSummary, FeatureManifest, FeatureTokens as _, FileDigest,
-    ForestError, Manifest, Metrics, PredictError,
-    bundle::{self, hex},
+    ForestError, Manifest, Metrics, PredictError, bundle, digest::hex,
 };
 use sha2::{Digest, Sha256};
 use thiserror::Error;

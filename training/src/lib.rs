@@ -1,7 +1,7 @@
 //! Trains BEAR's predictors: evaluations to features to LightGBM to a checked bundle.
 //!
-//! A package of its own because LightGBM's C++ is a long build that a server never needs. It uses `bear`'s
-//! feature function, so that training and serving cannot drift, and reads back every model it writes.
+//! Kept out of the main package: LightGBM brings CMake and minutes of C++, and nobody who serves should pay
+//! for that. Prompts are described by `bear` itself, and every model is read back after it was written.
 
 mod card;
 pub mod evaluations;

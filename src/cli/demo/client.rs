@@ -1,6 +1,7 @@
 //! Sends one of the demo's requests to the router, as any OpenAI client would, and watches the answer.
 
 use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
 
 use super::traffic::Ask;
 use crate::{
@@ -14,6 +15,8 @@ const VIRTUAL_MODEL: &str = "auto";
 /// What became of one request, as its client saw it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Seen {
+    /// What was asked.
+    pub(super) task: &'static str,
     /// The model that answered; absent: none did.
     pub(super) model: Option<String>,
     /// The router's name for the request.
@@ -29,6 +32,11 @@ pub(super) struct Seen {
 }
 
 impl Seen {
+    /// Returns whether an answer came to its end.
+    pub(super) const fn answered(&self) -> bool {
+        self.model.is_some() && self.ttft_ms.is_some()
+    }
+
     /// Returns whether the first token came in time.
     pub(super) fn on_time(&self) -> bool {
         self.ttft_ms.is_some_and(|ttft_ms| ttft_ms <= self.target_ms)
@@ -45,9 +53,15 @@ pub(super) fn body(ask: &Ask) -> Value {
     })
 }
 
-/// Sends a request and reads its answer to the end; a failure leaves `model` or `ttft_ms` empty.
-pub(super) async fn send(client: reqwest::Client, url: String, ask: Ask) -> Seen {
-    let mut seen = Seen { target_ms: ask.ttft_target_ms, ..Seen::default() };
+/// Sends a request and reads its answer to the end, telling `first_tokens` of its first token; a failure
+/// leaves `model` or `ttft_ms` empty.
+pub(super) async fn send(
+    client: reqwest::Client,
+    url: String,
+    ask: Ask,
+    first_tokens: UnboundedSender<Seen>,
+) -> Seen {
+    let mut seen = Seen { task: ask.task, target_ms: ask.ttft_target_ms, ..Seen::default() };
     let sent = Stopwatch::start();
     let request = client
         .post(format!("{url}/v1/chat/completions"))
@@ -72,6 +86,8 @@ pub(super) async fn send(client: reqwest::Client, url: String, ask: Ask) -> Seen
         }
         if has_content && seen.ttft_ms.is_none() {
             seen.ttft_ms = Some(sent.elapsed_s() * 1e3);
+            // Nobody listens any more once the demo ends.
+            _ = first_tokens.send(Seen { model: model.clone(), ..seen.clone() });
         }
     }
     seen.model = model;

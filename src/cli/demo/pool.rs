@@ -5,7 +5,10 @@ use std::{fmt::Write as _, net::SocketAddr, time::Duration};
 
 use anyhow::Context;
 
-use super::folder::Folder;
+use super::{
+    advice::{Program, quoted},
+    folder::Folder,
+};
 use crate::simengine::{self, Handle, Options, Profile, ProfileFit, profile::ProfileEntry};
 
 /// One model of the demo: its profile, and what the paper's tables say of it.
@@ -31,12 +34,18 @@ pub(super) struct DemoEngine {
     profile: Profile,
     fit: ProfileFit,
     model: &'static DemoModel,
+    seed: u64,
 }
 
 impl DemoEngine {
     /// Describes it in one line.
     pub(super) fn line(&self) -> String {
         format!("{:<11} {:<35} http://{}", self.profile.model, self.profile.hardware, self.handle.addr())
+    }
+
+    /// Returns its model's name.
+    pub(super) fn model(&self) -> &str {
+        &self.profile.model
     }
 
     /// Returns how late it runs, on average.
@@ -50,26 +59,30 @@ impl DemoEngine {
     }
 }
 
-/// Starts the three engines.
+/// Starts the three engines, the smallest model first.
 pub(super) async fn start_engines(seed: u64) -> anyhow::Result<Vec<DemoEngine>> {
     let mut engines = Vec::with_capacity(MODELS.len());
     for (model, number) in MODELS.iter().zip(0..) {
+        let seed = seed.wrapping_add(number);
         let entry =
             ProfileEntry::find(model.profile).context("the demo names a profile that is not built in")?;
         let profile = Profile::load(model.profile)?;
-        let options = Options { seed: seed.wrapping_add(number), ..Options::default() };
+        let options = Options { seed, ..Options::default() };
         let handle = simengine::spawn(profile.clone(), options).await?;
-        engines.push(DemoEngine { handle, profile, fit: entry.parse_fit()?, model });
+        engines.push(DemoEngine { handle, profile, fit: entry.parse_fit()?, model, seed });
     }
     Ok(engines)
 }
 
 /// Writes the router's configuration for these engines.
 pub(super) fn configuration(engines: &[DemoEngine], listen: SocketAddr, folder: &Folder) -> String {
-    let mut yaml = format!(
-        "# The configuration of `bear demo`. With the engines of `bear engine` on these ports, `bear serve`\n\
-         # takes it too.\nlisten: {{address: \"{listen}\", admin: null}}\n"
-    );
+    let mut yaml = String::from("# The configuration of `bear demo`.");
+    if folder.is_kept() {
+        push_commands(&mut yaml, engines, folder);
+    } else {
+        yaml.push_str(" It goes when the demo ends; `bear demo --keep DIR` keeps it.\n");
+    }
+    _ = writeln!(yaml, "listen: {{address: \"{listen}\", admin: null}}");
     _ = writeln!(yaml, "# Predictions learnt from made-up evaluations: for a demo only.");
     _ = writeln!(yaml, "predictors: {{bundle: {:?}, allow_synthetic: true}}", folder.bundle());
     _ = writeln!(yaml, "store: {{url: {:?}}}\nmodels:", folder.store_url());
@@ -81,6 +94,17 @@ pub(super) fn configuration(engines: &[DemoEngine], listen: SocketAddr, folder: 
         push_instance(&mut yaml, engine);
     }
     yaml
+}
+
+/// Writes the commands that bring the demo back by hand, as comments.
+fn push_commands(yaml: &mut String, engines: &[DemoEngine], folder: &Folder) {
+    let program = Program::running();
+    yaml.push_str(" To start it again by hand, each line in a terminal of its own:\n#\n");
+    for engine in engines {
+        let (profile, port) = (engine.model.profile, engine.handle.addr().port());
+        _ = writeln!(yaml, "#   {program} engine --profile {profile} --port {port} --seed {}", engine.seed);
+    }
+    _ = writeln!(yaml, "#   {program} serve --config {}\n#", quoted(&folder.configuration()));
 }
 
 fn push_model(yaml: &mut String, engine: &DemoEngine) {
@@ -130,11 +154,20 @@ mod tests {
 
     #[tokio::test]
     async fn the_written_configuration_is_one_that_the_router_takes() {
-        let folder = Folder::create().unwrap();
+        let parent = tempfile::tempdir().unwrap();
+        let folder = Folder::kept(&parent.path().join("demo")).unwrap();
         let engines = start_engines(1).await.unwrap();
         let yaml = configuration(&engines, "127.0.0.1:8080".parse().unwrap(), &folder);
         let checked = config::parse(std::path::Path::new("demo.yaml"), &yaml).unwrap().check().unwrap();
         assert_eq!(checked.models.len(), 3);
+        for engine in &engines {
+            let (profile, port) = (engine.model.profile, engine.handle.addr().port());
+            assert!(yaml.contains(&format!("engine --profile {profile} --port {port} ")), "{yaml}");
+        }
+        assert!(yaml.contains("demo/bear.yaml\n#\n"), "{yaml}");
+        let temporary = Folder::temporary().unwrap();
+        let yaml = configuration(&engines, "127.0.0.1:8080".parse().unwrap(), &temporary);
+        assert!(yaml.contains("--keep") && !yaml.contains("engine --profile"), "{yaml}");
         assert!(checked.warnings.is_empty(), "{:?}", checked.warnings);
         let b0: Vec<f64> = checked.instances.iter().map(|i| i.batch_time.unwrap().b0_s).collect();
         assert!(b0.is_sorted(), "{b0:?}");

@@ -1,4 +1,4 @@
-//! What the demo has seen so far, in one line and in a closing summary.
+//! What the demo has seen in all, in a closing summary.
 
 use std::{collections::BTreeMap, fmt::Write as _};
 
@@ -7,6 +7,8 @@ use super::client::Seen;
 /// Counts over the demo's requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
+    /// The models, smallest first.
+    models: Vec<String>,
     sent: u64,
     failed: u64,
     on_time: u64,
@@ -18,6 +20,11 @@ pub(super) struct Tally {
 }
 
 impl Tally {
+    /// Starts at nothing, over models given smallest first.
+    pub(super) fn new(models: Vec<String>) -> Self {
+        Self { models, ..Self::default() }
+    }
+
     /// Counts a request that was sent.
     pub(super) const fn sent(&mut self) {
         self.sent += 1;
@@ -47,29 +54,10 @@ impl Tally {
         100.0 * count as f64 / (self.answered().max(1)) as f64
     }
 
-    /// Returns each model's share, under the name that `shown` makes of its own.
-    fn shares(&self, shown: impl Fn(&str) -> &str) -> String {
-        let share = |(model, count): (&String, &u64)| format!("{} {:.0}%", shown(model), self.share(*count));
-        self.by_model.iter().map(share).collect::<Vec<_>>().join("  ")
-    }
-
-    fn failures(&self) -> String {
-        if self.failed == 0 { String::new() } else { format!(" | {} failed", self.failed) }
-    }
-
-    /// Writes the present state in one line.
-    pub(super) fn line(&self, elapsed_s: f64, rate_qps: f64) -> String {
-        format!(
-            "{elapsed_s:>4.0} s | {rate_qps:.1} req/s | {} done, {} open | {} | on time {:.0}% | TTFT p50/p90 ms: \
-             predicted {}, realised {}{}",
-            self.answered(),
-            self.sent.saturating_sub(self.answered() + self.failed),
-            self.shares(|model| model.rsplit('-').next().unwrap_or(model)),
-            self.share(self.on_time),
-            quantiles(&self.predicted_ms),
-            quantiles(&self.realised_ms),
-            self.failures(),
-        )
+    fn shares(&self) -> String {
+        let count = |model: &String| self.by_model.get(model).copied().unwrap_or_default();
+        let share = |model: &String| format!("{model} {:.0}%", self.share(count(model)));
+        self.models.iter().map(share).collect::<Vec<_>>().join("  ")
     }
 
     /// Writes the closing summary.
@@ -77,15 +65,16 @@ impl Tally {
         let mut text = String::new();
         _ = writeln!(
             text,
-            "\n{} requests in {elapsed_s:.0} s, {} answered{}",
+            "\n{} requests in {elapsed_s:.0} s: {} answered, {} failed, {} cut short by the end",
             self.sent,
             self.answered(),
-            self.failures()
+            self.failed,
+            self.sent.saturating_sub(self.answered() + self.failed)
         );
         if self.answered() == 0 {
             return text;
         }
-        _ = writeln!(text, "  share of each model          {}", self.shares(|model| model));
+        _ = writeln!(text, "  share of each model          {}", self.shares());
         let reasons =
             self.by_reason.iter().map(|(reason, count)| format!("{reason} {:.0}%", self.share(*count)));
         _ = writeln!(text, "  why                          {}", reasons.collect::<Vec<_>>().join("  "));
@@ -93,33 +82,36 @@ impl Tally {
         _ = writeln!(
             text,
             "  first token p50/p90          predicted {}, realised {} ms",
-            quantiles(&self.predicted_ms),
-            quantiles(&self.realised_ms)
+            quantiles(self.predicted_ms.iter().copied()),
+            quantiles(self.realised_ms.iter().copied())
         );
         if !self.relative_errors.is_empty() {
-            let mean = self.relative_errors.iter().sum::<f64>() / self.relative_errors.len() as f64;
+            let mut errors = self.relative_errors.clone();
+            errors.sort_by(f64::total_cmp);
+            let mean = errors.iter().sum::<f64>() / errors.len() as f64;
             _ = writeln!(
                 text,
                 "  prediction off by            {:.0}% on average, {:.0}% in the median",
                 100.0 * mean,
-                100.0 * quantile(&self.relative_errors, 0.5)
+                100.0 * quantile(&errors, 0.5)
             );
         }
         text
     }
 }
 
-fn quantiles(values: &[f64]) -> String {
-    if values.is_empty() {
+/// Writes the nearest-rank median and 90 % quantile of some values.
+pub(super) fn quantiles(values: impl Iterator<Item = f64>) -> String {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    if sorted.is_empty() {
         return "-/-".to_string();
     }
-    format!("{:.0}/{:.0}", quantile(values, 0.5), quantile(values, 0.9))
+    format!("{:.0}/{:.0}", quantile(&sorted, 0.5), quantile(&sorted, 0.9))
 }
 
-/// Returns the nearest-rank quantile of values that are not empty, else 0.
-fn quantile(values: &[f64], q: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
+/// Returns the nearest-rank quantile of sorted values, 0 where there are none.
+fn quantile(sorted: &[f64], q: f64) -> f64 {
     let rank = (q * sorted.len() as f64).ceil() as usize;
     sorted.get(rank.saturating_sub(1)).copied().unwrap_or_default()
 }
@@ -141,35 +133,28 @@ mod tests {
 
     #[test]
     fn counts_shares_attainment_and_quantiles() {
-        let mut tally = Tally::default();
+        let mut tally = Tally::new(vec!["b".into(), "a".into()]);
         for ended in [seen("a", 50.0, 40.0), seen("a", 90.0, 100.0), seen("b", 100.0, 200.0), Seen::default()]
         {
             tally.sent();
             tally.ended(&ended);
         }
         tally.sent();
-        let line = tally.line(12.0, 6.5);
-        for part in [
-            "12 s",
-            "6.5 req/s",
-            "3 done, 1 open",
-            "a 67%  b 33%",
-            "on time 67%",
-            "predicted 90/100",
-            "realised 100/200",
-            "1 failed",
-        ] {
-            assert!(line.contains(part), "{part} not in {line}");
-        }
         let summary = tally.summary(12.0);
-        assert!(summary.contains("5 requests in 12 s, 3 answered | 1 failed"), "{summary}");
-        // |50/40 - 1|, |90/100 - 1|, |100/200 - 1|
-        assert!(summary.contains("28% on average, 25% in the median"), "{summary}");
+        for part in [
+            "5 requests in 12 s: 3 answered, 1 failed, 1 cut short",
+            "b 33%  a 67%",
+            "in time          66.7%",
+            "predicted 90/100, realised 100/200 ms",
+            // |50/40 - 1|, |90/100 - 1|, |100/200 - 1|
+            "28% on average, 25% in the median",
+        ] {
+            assert!(summary.contains(part), "{part} not in {summary}");
+        }
     }
 
     #[test]
     fn nothing_answered_is_said_without_numbers() {
-        assert!(Tally::default().line(1.0, 5.0).contains("predicted -/-, realised -/-"));
         assert_eq!(Tally::default().summary(1.0).lines().count(), 2);
     }
 }

@@ -19,8 +19,8 @@ pub(super) const TASKS: [(Task, &str, LogNormal); 4] = [
 const PROMPT_CLIP: (f64, f64) = (8.0, 30_000.0);
 /// One rise and fall of the load, seconds.
 const PERIOD_S: f64 = 60.0;
-/// How far the rate swings to either side of its mean.
-const SWING: f64 = 0.6;
+/// How far the rate swings to either side of its mean: at the top the larger models are full.
+const SWING: f64 = 0.75;
 /// Share of requests with a target that only an idle or small instance can meet.
 const TIGHT_SHARE: f64 = 0.15;
 /// Tight target, milliseconds.
@@ -114,8 +114,8 @@ mod tests {
     #[test]
     fn the_rate_rises_and_falls() {
         let traffic = Traffic::new(10.0, 1);
-        assert!((traffic.rate_at(15.0) - 16.0).abs() < 1e-9);
-        assert!((traffic.rate_at(45.0) - 4.0).abs() < 1e-9);
+        assert!((traffic.rate_at(15.0) - 17.5).abs() < 1e-9);
+        assert!((traffic.rate_at(45.0) - 2.5).abs() < 1e-9);
     }
 
     #[test]

@@ -3,6 +3,11 @@
 //!
 //! [`Start`] checks a [`Scenario`] and lays out its residents; [`plain`] runs it one step at a time.
 //! Time is an `i128` of attoseconds from the capture.
+//!
+//! With asynchronous scheduling the batch behind the one in flight was formed when that one began, and a
+//! snapshot takes it back: its admissions stand in `waiting` beside requests that joined later. A replay
+//! cannot tell them apart and puts such a late one into that batch, one formation too early. The error
+//! is at most one step for what joined during the step in flight, and gone at the next snapshot.
 
 mod plain;
 mod start;

@@ -269,7 +269,8 @@ impl<'a> Layout<'a> {
         (count > 0).then(|| sum.div_ceil(count) as u32)
     }
 
-    /// Sorts those still to come by when they do; of a tie the query is the last.
+    /// Lays out who is yet to come, earliest first; on a tie the query is last and the others keep the
+    /// order they were sent in.
     fn arrivals(&mut self, places: &HashMap<&str, Place>) -> Result<(), StateError> {
         let Scenario { dispatched, query, now, .. } = *self.scenario;
         let captured = self.scenario.snapshot.captured_unix_us;
