@@ -63,7 +63,7 @@ pub struct Args {
     seconds: Option<f64>,
     /// Mean rate of the sample traffic, requests a second; within a minute it swings between 0.25 and 1.75
     /// times this.
-    #[arg(long, default_value_t = 8.0, value_parser = positive)]
+    #[arg(long, default_value_t = 12.0, value_parser = positive)]
     qps: f64,
     /// Sends no sample traffic: the router waits for yours.
     #[arg(long)]
