@@ -196,7 +196,7 @@ fn described(predictor: &Predictor) -> Described {
         tpot_target: None,
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: 500.0, delta_per_s: 0.0 },
-        prompts: vec![PromptCount { tokens: 1000, source: CountSource::Tokenizer }; 3],
+        prompts: vec![PromptCount::one(1000, CountSource::Tokenizer); 3],
     };
     Described { query, features: Some(Arc::new(predictor.describe(&prompt))) }
 }

@@ -76,13 +76,23 @@ impl CountSource {
     }
 }
 
-/// One prompt's size under one model's tokenizer.
+/// A request's size under one model's tokenizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptCount {
-    /// Prompt tokens after the chat template.
+    /// Prompt tokens after the chat template, of all prompts together.
     pub tokens: u32,
+    /// Those of the longest prompt: a completion request may carry several, each a sequence of its own.
+    pub longest_tokens: u32,
     /// How they were counted.
     pub source: CountSource,
+}
+
+impl PromptCount {
+    /// Sizes a request with one prompt.
+    #[must_use]
+    pub const fn one(tokens: u32, source: CountSource) -> Self {
+        Self { tokens, longest_tokens: tokens, source }
+    }
 }
 
 /// A described request: everything routing may look at.

@@ -46,9 +46,9 @@ impl Default for ListenConfig {
 pub struct UpstreamConfig {
     /// Longest wait for a connection. Milliseconds.
     pub connect_timeout_ms: u64,
-    /// Longest wait from sending a request to its first event. Seconds.
+    /// Longest wait from sending a streamed request to its first event. Seconds.
     pub first_byte_timeout_s: f64,
-    /// Longest silence between two pieces of an answer. Seconds.
+    /// Longest silence between two pieces of an answer, or of a request's body. Seconds.
     pub idle_timeout_s: f64,
     /// Longest life of a request, retries included. Seconds.
     pub total_timeout_s: f64,

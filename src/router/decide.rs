@@ -16,8 +16,8 @@ use super::{
 use crate::{
     affinity::Pipeline,
     domain::{
-        Candidate, Decision, Horizon, Ineligible, ModelIndex, Named, Now, Outcome, Placement, Query, Reason,
-        Timestamp,
+        Candidate, Decision, Endpoint, Horizon, Ineligible, InstanceView, ModelIndex, ModelSpec, Named, Now,
+        Outcome, Placement, PromptCount, Query, Reason, Timestamp,
     },
     latency::Estimator,
     policy::{self, Candidates, Choice, RoutingPolicy},
@@ -124,7 +124,7 @@ impl Router {
         models
             .map(|(m, model)| {
                 let prompt = predictions::prompt_count(query, ModelIndex(m));
-                eligible::by_model(query, ModelIndex(m), model, prompt.tokens)
+                eligible::by_model(query, ModelIndex(m), model, prompt)
             })
             .collect()
     }
@@ -143,10 +143,11 @@ impl Router {
             let prediction = predictions::price(query, &models[m], &view.spec);
             let ineligible = unfit[m]
                 .clone()
-                .or_else(|| eligible::by_engine(query, &view, models[m].prompt.tokens))
+                .or_else(|| eligible::by_engine(query, &view, models[m].prompt))
                 .or_else(|| eligible::by_bounds(query, &prediction))
                 .or_else(|| eligible::by_state(&view, exclude.contains(&i)));
-            Row::new(view, models[m], prediction, ineligible)
+            let most_tokens = longest_sequence(&self.pool.models()[m], &view);
+            Row::new(view, models[m].within(most_tokens), prediction, ineligible)
         };
         (0..self.pool.len()).map(row).collect()
     }
@@ -198,6 +199,7 @@ impl Router {
             max_output_tokens: query.max_output_tokens,
             streamed: query.streamed,
             choices: query.choices,
+            typical: one_answered_prompt(query, row.model.prompt),
         };
         let sink = Observed { policy: Arc::clone(&self.policy), next: attempt.sink };
         let reservation = self.pool.reserve(request, Arc::clone(now), Arc::new(sink));
@@ -227,6 +229,17 @@ impl Router {
             candidates,
         }
     }
+}
+
+/// Returns whether the query is one prompt of an endpoint that generates text.
+const fn one_answered_prompt(query: &Query, prompt: PromptCount) -> bool {
+    matches!(query.endpoint, Endpoint::Chat | Endpoint::Completions) && prompt.tokens == prompt.longest_tokens
+}
+
+/// Returns the most tokens that an instance takes in one sequence.
+fn longest_sequence(model: &ModelSpec, view: &InstanceView) -> u32 {
+    let of_engine = view.basis.as_ref().map(|basis| basis.snapshot.engine.max_model_len);
+    of_engine.unwrap_or(model.max_model_len_tokens).min(model.max_model_len_tokens)
 }
 
 /// Tells the policy of an end, then whoever asked.

@@ -177,7 +177,7 @@ pub(super) fn described(change: impl FnOnce(&mut Query)) -> Described {
         tpot_target: None,
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: 100.0, delta_per_s: 0.0 },
-        prompts: vec![PromptCount { tokens: 1000, source: CountSource::Tokenizer }; 2],
+        prompts: vec![PromptCount::one(1000, CountSource::Tokenizer); 2],
     };
     change(&mut query);
     Described { query, features: Some(Arc::clone(&FEATURES)) }

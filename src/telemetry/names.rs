@@ -385,7 +385,7 @@ pub mod attribute {
     pub const OTEL_STATUS: &str = "otel.status_code";
     /// `chat` or `text_completion`.
     pub const OPERATION: &str = "gen_ai.operation.name";
-    /// The serving engine's family.
+    /// Whose API the instances speak.
     pub const PROVIDER: &str = "gen_ai.provider.name";
     /// The model the client asked for, where it is a known one.
     pub const REQUEST_MODEL: &str = "gen_ai.request.model";
@@ -401,6 +401,8 @@ pub mod attribute {
     pub const USAGE_CACHED_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
     /// Output tokens used.
     pub const USAGE_OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
+    /// The request's HTTP method.
+    pub const HTTP_METHOD: &str = "http.request.method";
     /// The HTTP status sent to the client.
     pub const HTTP_STATUS: &str = "http.response.status_code";
     /// The matched route, such as `/v1/chat/completions`.
@@ -427,6 +429,8 @@ pub mod attribute {
     pub const DELTA: &str = "bear.delta_per_s";
     /// TTFT target, milliseconds.
     pub const TTFT_TARGET_MS: &str = "bear.ttft_target_ms";
+    /// TPOT target, milliseconds.
+    pub const TPOT_TARGET_MS: &str = "bear.tpot_target_ms";
     /// Predicted TTFT, milliseconds.
     pub const PREDICTED_TTFT_MS: &str = "bear.predicted.ttft_ms";
     /// Predicted output tokens.

@@ -171,7 +171,7 @@ impl Fleet {
             bounds: Bounds::default(),
             // At this λ the largest model is best where it is in time.
             tradeoff: Tradeoff { lambda_per_usd: 100.0, delta_per_s: 0.0 },
-            prompts: vec![PromptCount { tokens: 1000, source: CountSource::Tokenizer }; 3],
+            prompts: vec![PromptCount::one(1000, CountSource::Tokenizer); 3],
         };
         Described { query, features: Some(Arc::clone(&FEATURES)) }
     }

@@ -24,7 +24,7 @@ fn a_length_is_clamped_to_the_cap_and_to_the_context() {
     let length = |prompt_tokens, cap| {
         let decision = rig
             .dry_run(&described(|query| {
-                query.prompts[1].tokens = prompt_tokens;
+                query.prompts[1] = PromptCount::one(prompt_tokens, CountSource::Tokenizer);
                 query.max_output_tokens = cap;
             }))
             .unwrap();
