@@ -31,7 +31,11 @@ fn stderr(output: &Output) -> String {
 }
 
 async fn fill(folder: &Path) -> Vec<DecisionRow> {
-    let url = format!("sqlite://{}", folder.join("bear.db").display());
+    fill_file(&folder.join("bear.db")).await
+}
+
+async fn fill_file(file: &Path) -> Vec<DecisionRow> {
+    let url = format!("sqlite://{}", file.display());
     let mut retried = full_row("r1", "a2", 1_764_460_800_000_001);
     retried.decision.reason = bear::domain::Reason::Retry;
     let rows = vec![full_row("r1", "a1", 1_764_460_800_000_000), retried, full_row("r2", "a3", 3)];
@@ -115,8 +119,7 @@ fn a_mistyped_store_is_an_error_and_leaves_no_file() {
 #[tokio::test]
 async fn the_configuration_names_the_store_and_a_flag_wins() {
     let folder = tempfile::tempdir().unwrap();
-    fill(folder.path()).await;
-    std::fs::rename(folder.path().join("bear.db"), folder.path().join("other.db")).unwrap();
+    fill_file(&folder.path().join("other.db")).await;
     std::fs::write(folder.path().join("bear.yaml"), "store: {url: \"sqlite://other.db\"}\n").unwrap();
     let exit = |command: &mut Command| command.output().unwrap().status.code();
     let explain = ["explain", "r1"];
