@@ -5,7 +5,7 @@ CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 TRAINING_TOOLS := $(CURDIR)/target/training-tools
 
-.PHONY: help demo test test-all test-training lint docs bench bundle fits training-tools tools
+.PHONY: help demo test test-all test-training e2e lint bench bundle training-tools tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -15,9 +15,13 @@ tools:
 	@command -v cc >/dev/null || { echo "a C compiler is missing: apt-get install build-essential"; exit 1; }
 
 demo: tools ## Build BEAR and run it over three simulated engines with sample traffic (Ctrl-C ends it)
+	@echo "Building in release mode; the first time takes several minutes."
 	$(CARGO) run --release --locked --bin bear -- demo $(ARGS)
 
 test: tools ## Run the tests (Rust and a C compiler are enough)
+ifndef BEAR_DATA
+	@echo "BEAR_DATA is not set: tests that replay a real engine's recordings are skipped."
+endif
 ifeq ($(NEXTEST),yes)
 	$(CARGO) nextest run --locked
 	$(CARGO) test --locked --doc
@@ -29,6 +33,10 @@ test-all: test test-training ## Run every test, the training package included (i
 
 test-training: tools training-tools
 	PATH="$(TRAINING_TOOLS)/bin:$$PATH" $(CARGO) test --locked --package bear-training
+	PATH="$(TRAINING_TOOLS)/bin:$$PATH" $(CARGO) clippy --locked --package bear-training --all-targets -- -D warnings
+
+e2e: tools ## Drive `bear serve` with OpenAI's Python client (needs Python and BEAR_DATA)
+	tests/e2e/run.sh
 
 training-tools: ## Install what LightGBM's build needs: libclang and CMake 3.28 or newer
 	training/install-tools.sh "$(TRAINING_TOOLS)"

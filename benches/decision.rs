@@ -1,5 +1,9 @@
-//! Time of one decision by step: three Qwen3-like instances with moderately loaded snapshots, a prompt of
-//! 1000 tokens. `decide` contains `estimate`.
+//! Time of one decision by step, from describing to reserving: three Qwen3-like instances with moderately
+//! loaded snapshots, a prompt of 1000 feature tokens, the bundle of `models/demo`.
+//!
+//! `whole` contains everything; `route` is `whole` without the two steps of describing; `decide` contains
+//! `estimate`. `count` runs chat template and tokenizer of `tests/data/tokenizer`, whose few merges make
+//! some four tokens of each one of a real model's.
 #![expect(clippy::unwrap_used, reason = "a bench fails by panicking")]
 
 use std::{
@@ -7,7 +11,7 @@ use std::{
     collections::BTreeMap,
     fs,
     hint::black_box,
-    path::Path,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -21,10 +25,12 @@ use bear::{
         Timestamp, Tradeoff,
         snapshot::{EngineParams, QueuePolicy, Resident, SCHEMA, WaitingBeyond},
     },
+    gateway::tokenize::{TokenizerConfig, Tokenizers},
     latency::{EstimatorSetup, estimator},
     pool::{NoSink, Pool, PoolConfig},
-    predict::Predictor,
+    predict::{Predictor, QueryFeatures},
     router::{Attempt, Described, Parts, Router, RouterConfig, Silent, Stage, StageObserver},
+    wire::openai::{Request, Shape},
 };
 use criterion::{Criterion, criterion_group, criterion_main};
 use rand::SeedableRng;
@@ -120,18 +126,22 @@ fn snapshot(row: &Row) -> Snapshot {
     }
 }
 
-/// The bundle that ships, where it is there; else the prior.
-fn predictor() -> Predictor {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("models/demo");
-    let Ok(entries) = fs::read_dir(folder) else { return Predictor::prior() };
-    let files: BTreeMap<String, Vec<u8>> = entries
-        .filter_map(Result::ok)
-        .filter_map(|entry| Some((entry.file_name().into_string().ok()?, fs::read(entry.path()).ok()?)))
-        .collect();
-    Predictor::from_bundle(&files).unwrap_or_else(|_| Predictor::prior())
+/// Returns a path inside the repository.
+fn inside(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-fn router(predictor: Predictor) -> Router {
+/// Loads the bundle that ships.
+fn predictor() -> Arc<Predictor> {
+    let entries = fs::read_dir(inside("models/demo")).unwrap();
+    let files: BTreeMap<String, Vec<u8>> = entries
+        .map(|entry| entry.unwrap().path())
+        .map(|path| (path.file_name().unwrap().to_str().unwrap().to_owned(), fs::read(&path).unwrap()))
+        .collect();
+    Arc::new(Predictor::from_bundle(&files).unwrap())
+}
+
+fn router(predictor: Arc<Predictor>) -> Router {
     let price = |usd: [f64; 2]| Price {
         input_usd_per_mtok: usd[0],
         output_usd_per_mtok: usd[1],
@@ -169,16 +179,53 @@ fn router(predictor: Predictor) -> Router {
         pool: Arc::new(pool),
         policy: config.policy.build().unwrap(),
         affinity: Pipeline::from_config(&AffinityConfig::default()).unwrap(),
-        predictor: Arc::new(ArcSwap::from_pointee(predictor)),
+        predictor: Arc::new(ArcSwap::new(predictor)),
         estimator: (estimator("bea").unwrap().construct)(&setup).into(),
     };
     Router::new(parts, config)
 }
 
-fn described(predictor: &Predictor) -> Described {
-    let prompt =
-        "Compare the two accounts of the flood and say which of them is better supported. ".repeat(60);
-    let query = Query {
+/// Who sizes and describes requests, and a chat of 1000 feature tokens.
+struct Describer {
+    predictor: Arc<Predictor>,
+    tokenizers: Tokenizers,
+    request: Request,
+    body_bytes: usize,
+}
+
+impl Describer {
+    fn new(predictor: Arc<Predictor>) -> Self {
+        let mut content = String::new();
+        while predictor.describe(&content).tokens() < 1000 {
+            content.push_str("Compare the two accounts of the flood and say which is better supported. ");
+        }
+        let message = serde_json::json!({"role": "user", "content": content});
+        let body = serde_json::json!({"model": "auto", "messages": [message]}).to_string();
+        let request = Request::parse(body.as_bytes(), Shape::Chat).unwrap();
+        let config = TokenizerConfig { files: Some(inside("tests/data/tokenizer")), engine: false };
+        let clock: Arc<dyn Now> = Arc::new(Fixed);
+        let tokenizers = Tokenizers::load(&vec![config; MODELS.len()], &clock).unwrap();
+        Self { predictor, tokenizers, request, body_bytes: body.len() }
+    }
+
+    fn count(&self) -> Vec<PromptCount> {
+        self.tokenizers.count(&self.request, self.body_bytes, None)
+    }
+
+    fn features(&self) -> Arc<QueryFeatures> {
+        Arc::new(self.predictor.describe(&self.request.prompt_text()))
+    }
+
+    /// Counts and describes; the query then has the size under a real model's tokenizer.
+    fn describe(&self) -> Described {
+        black_box(self.count());
+        let counts = vec![PromptCount::one(1000, CountSource::Tokenizer); MODELS.len()];
+        Described { query: query(counts), features: Some(self.features()) }
+    }
+}
+
+fn query(prompts: Vec<PromptCount>) -> Query {
+    Query {
         id: String::from("q"),
         arrived: Fixed.now(),
         tenant: None,
@@ -186,6 +233,7 @@ fn described(predictor: &Predictor) -> Described {
         adapter: None,
         endpoint: Endpoint::Chat,
         named: Named::Virtual,
+        requested_model: String::from("auto"),
         needs: Needs::default(),
         streamed: true,
         max_output_tokens: Some(512),
@@ -195,13 +243,12 @@ fn described(predictor: &Predictor) -> Described {
         tpot_target: None,
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: 500.0, delta_per_s: 0.0 },
-        prompts: vec![PromptCount { tokens: 1000, source: CountSource::Tokenizer }; 3],
-    };
-    Described { query, features: Some(Arc::new(predictor.describe(&prompt))) }
+        prompts,
+    }
 }
 
 fn decide(router: &Router, described: &Described, observer: &dyn StageObserver) {
-    let attempt = Attempt { id: String::from("attempt"), exclude: &[], retry: false, sink: Arc::new(NoSink) };
+    let attempt = Attempt { id: String::from("attempt"), exclude: &[], number: 1, sink: Arc::new(NoSink) };
     let now: Arc<dyn Now> = Arc::new(Fixed);
     let mut rng = ChaCha8Rng::seed_from_u64(1);
     black_box(router.route(described, attempt, &now, &mut rng, observer).unwrap());
@@ -209,10 +256,14 @@ fn decide(router: &Router, described: &Described, observer: &dyn StageObserver) 
 
 fn decision(c: &mut Criterion) {
     let predictor = predictor();
-    let described = described(&predictor);
+    let describer = Describer::new(Arc::clone(&predictor));
     let router = router(predictor);
     let mut group = c.benchmark_group("decision");
-    group.bench_function("whole", |b| b.iter(|| decide(&router, &described, &Silent)));
+    group.bench_function("whole", |b| b.iter(|| decide(&router, &describer.describe(), &Silent)));
+    group.bench_function("count", |b| b.iter(|| black_box(describer.count())));
+    group.bench_function("features", |b| b.iter(|| black_box(describer.features())));
+    let described = describer.describe();
+    group.bench_function("route", |b| b.iter(|| decide(&router, &described, &Silent)));
     let steps =
         [Stage::Eligible, Stage::Predict, Stage::Observe, Stage::Estimate, Stage::Decide, Stage::Reserve];
     for step in steps {

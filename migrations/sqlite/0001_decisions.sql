@@ -1,9 +1,16 @@
 -- One row an attempt: the decision, what was predicted for the chosen instance, and what came of it.
 CREATE TABLE decisions (
-    id                      INTEGER PRIMARY KEY,
+    id                      INTEGER PRIMARY KEY AUTOINCREMENT,
     decided_at_us           BIGINT NOT NULL,
     request_id              TEXT NOT NULL,
+    attempt                 BIGINT NOT NULL,
     attempt_id              TEXT NOT NULL UNIQUE,
+    requested_model         TEXT,
+    endpoint                TEXT NOT NULL,
+    query                   TEXT NOT NULL,
+    predictor_version       TEXT,
+    bear_version            TEXT,
+    config_digest           TEXT,
     policy                  TEXT NOT NULL,
     reason                  TEXT NOT NULL,
     model                   TEXT,

@@ -20,6 +20,7 @@ fn query(target_ms: Option<u64>) -> Query {
         adapter: None,
         endpoint: Endpoint::Chat,
         named: Named::Virtual,
+        requested_model: String::from("auto"),
         needs: Needs::default(),
         streamed: true,
         max_output_tokens: None,

@@ -6,8 +6,8 @@ use crate::{
     engine::{BatchTime, BatchWork, seconds},
 };
 
-/// Returns θ_pre of eq. 8 and 14: prefill tokens over the total time of all batches that hold prefill;
-/// `None` where no sample does.
+/// Returns θ_pre of eq. 8 and 14 from measured batches: those without prefill are left out, those with
+/// some count whole, their decodes' time included. `None` where all are left out.
 #[must_use]
 pub fn effective_prefill_tokens_per_s(samples: &[Sample]) -> Option<f64> {
     let (mut tokens, mut time_s) = (0, 0.0);
@@ -18,7 +18,8 @@ pub fn effective_prefill_tokens_per_s(samples: &[Sample]) -> Option<f64> {
     (time_s > 0.0).then(|| tokens as f64 / time_s)
 }
 
-/// Returns the peak by eq. 12: one full chunk of a fresh prompt, over its time; guards the affinity gate.
+/// Returns the rate by eq. 12 of a step whose whole budget goes to the beginning of one prompt, the
+/// fastest prefill there is; bounds the affinity gate.
 #[must_use]
 pub fn peak_prefill_tokens_per_s(b: &BatchTimeCoefficients, max_num_batched_tokens: u32) -> f64 {
     let mut work = BatchWork::default();

@@ -11,7 +11,7 @@ use crate::latency::lines::{self, LineOptions};
 /// Estimates first-token times: reads JSON lines (snapshot, calibration, query), writes one JSON line each.
 ///
 /// A line that cannot be answered gives {"error", "line", "path"} in its place, the rest goes on, and the
-/// exit status is 1.
+/// exit status is 1. Coefficients of `calibration` are seconds from 0 to 1e6; another value is such an error.
 #[derive(Debug, Parser)]
 pub struct Args {
     /// The file to read; `-` is standard input.
@@ -20,6 +20,10 @@ pub struct Args {
     #[arg(long)]
     plain: bool,
     /// Adds the replayed batches to each answer.
+    ///
+    /// A trace ends after 100,000 batches or a million ids, and the answer then has "trace_truncated": true.
+    /// In it the query is called `query` and unlisted requests `beyond0`, `beyond1`, …; a resident of such a
+    /// name has its place added: `query@snapshot.running[0]`.
     #[arg(long)]
     trace: bool,
 }

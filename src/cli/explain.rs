@@ -6,7 +6,10 @@ use anyhow::bail;
 use clap::Parser;
 
 use super::{print, runtime, store::Target, table};
-use crate::{domain::Timestamp, store::DecisionRow};
+use crate::{
+    domain::Timestamp,
+    store::{DecisionRow, IfMissing},
+};
 
 /// Shows why a logged request went where it went, and what came of it.
 #[derive(Debug, Parser)]
@@ -27,7 +30,7 @@ pub struct Args {
 /// A database that cannot be opened, or a request that it does not know.
 pub fn run(args: Args) -> anyhow::Result<()> {
     let rows = runtime()?.block_on(async {
-        let store = args.target.open().await?;
+        let (store, _) = args.target.open(IfMissing::Fail).await?;
         anyhow::Ok(store.attempts(&args.request_id).await?)
     })?;
     if rows.is_empty() {
@@ -68,7 +71,7 @@ fn came_of(row: &DecisionRow) -> String {
         "predicted",
         "realised"
     );
-    let seen = if row.streamed { ms(outcome.ttft_s) } else { "not streamed".into() };
+    let seen = if row.query.streamed { ms(outcome.ttft_s) } else { "not streamed".into() };
     let tokens = |count: Option<u32>| value(count.map(f64::from), 0, "");
     for (name, predicted, realised) in [
         ("TTFT", ms(chosen.and_then(|c| c.ttft_s)), seen),

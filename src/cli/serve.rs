@@ -7,6 +7,7 @@ use clap::Parser;
 use tokio::{
     net::TcpListener,
     signal::unix::{Signal, SignalKind, signal},
+    task::JoinHandle,
 };
 
 use super::{config::load, runtime};
@@ -23,13 +24,16 @@ use crate::{
 ///
 ///   bear config check my-pool.yaml
 ///
-///   bear serve --config my-pool.yaml
+///   bear serve my-pool.yaml
 #[derive(Debug, Parser)]
 #[command(verbatim_doc_comment)]
 pub struct Args {
     /// The configuration file; config/examples holds some to start from.
-    #[arg(long, short, value_name = "FILE", env = "BEAR_CONFIG")]
-    config: PathBuf,
+    #[arg(value_name = "FILE", env = "BEAR_CONFIG", required_unless_present = "config")]
+    file: Option<PathBuf>,
+    /// The configuration file, in place of FILE.
+    #[arg(long, short, value_name = "FILE")]
+    config: Option<PathBuf>,
     /// Where to listen for clients, such as 0.0.0.0:8080; port 0 takes any free one [config: listen.address].
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
@@ -55,7 +59,8 @@ impl Args {
 /// # Errors
 /// A configuration that cannot be used, an address that cannot be listened on, or a failed listener.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let loaded = load(Some(args.config.clone()), args.flags())?;
+    let flags = args.flags();
+    let loaded = load(args.config.or(args.file), flags)?;
     runtime()?.block_on(async {
         let checked = loaded.check()?;
         let guard = telemetry::init(&checked.config.telemetry)?;
@@ -75,6 +80,7 @@ async fn serve(checked: &Checked) -> anyhow::Result<()> {
     let running = config::assemble(checked, &clock, metrics)?;
     // Signals are caught before anybody is told that the router is there.
     let end = Signals::catch()?;
+    let hangups = ignore_hangups()?;
     tracing::info!(
         address = %listener.local_addr()?,
         policy = checked.config.routing.policy.name,
@@ -84,6 +90,7 @@ async fn serve(checked: &Checked) -> anyhow::Result<()> {
         "listening"
     );
     let stats = running.serve(listener, end.wait()).await?;
+    hangups.abort();
     tracing::info!(rows_written = stats.written, rows_lost = stats.dropped + stats.lost, "ended");
     Ok(())
 }
@@ -101,6 +108,19 @@ pub(super) async fn listen(address: SocketAddr) -> anyhow::Result<TcpListener> {
         _ => anyhow::Error::from(error).context(format!("cannot listen on {address}")),
     };
     TcpListener::bind(address).await.map_err(told)
+}
+
+/// Says at each SIGHUP that the configuration stays, where the default would end the process.
+fn ignore_hangups() -> anyhow::Result<JoinHandle<()>> {
+    let mut hangups = signal(SignalKind::hangup()).context("cannot catch signals")?;
+    Ok(tokio::spawn(async move {
+        while hangups.recv().await.is_some() {
+            tracing::warn!(
+                "SIGHUP: reloading the configuration is not supported yet; the present one stays in force \
+                 (restart to change it)"
+            );
+        }
+    }))
 }
 
 /// SIGINT and SIGTERM.

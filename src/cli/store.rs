@@ -8,14 +8,14 @@ use std::{
     time::Duration,
 };
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use clap::{Parser, Subcommand};
 
-use super::{print, runtime};
+use super::{config::load, print, runtime};
 use crate::{
     domain::{Now, Timestamp},
-    store::{self, Cursor, DecisionRow, IfMissing, Order, Store, StoreConfig},
-    telemetry::clock::LiveClock,
+    store::{self, Cursor, DecisionRow, IfMissing, Order, Store},
+    telemetry::{clock::LiveClock, without_secrets},
 };
 
 /// Rows read or written at a time.
@@ -55,7 +55,7 @@ enum Action {
         #[command(flatten)]
         target: Target,
         /// Decisions older than this many days are deleted; fractions are fine.
-        #[arg(long, value_name = "DAYS")]
+        #[arg(long, value_name = "DAYS", value_parser = days, allow_negative_numbers = true)]
         older_than_days: f64,
     },
 }
@@ -63,25 +63,28 @@ enum Action {
 /// Which database.
 #[derive(Debug, clap::Args)]
 pub(super) struct Target {
-    /// The database, such as sqlite://bear.db.
-    #[arg(long = "store", value_name = "URL", env = "BEAR__STORE__URL", default_value_t = default_url())]
-    url: String,
+    /// The database, such as sqlite://bear.db (a relative file is looked for in the working directory);
+    /// absent: `store.url` of the configuration, where BEAR__STORE__URL sets it too.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+    /// The configuration file whose `store.url` names the database.
+    #[arg(long, value_name = "FILE", env = "BEAR_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 impl Target {
-    /// Opens the database, making it where it is missing.
-    async fn create(&self) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(store::open(&self.url, IfMissing::Create).await?)
+    /// Opens the database; also returns its URL as it may be shown.
+    pub(super) async fn open(self, missing: IfMissing) -> anyhow::Result<(Arc<dyn Store>, String)> {
+        let url = match self.store {
+            Some(url) => url,
+            None => load(self.config, Vec::new())?
+                .config
+                .store
+                .url
+                .context("the configuration keeps no decisions: `store.url` is null (hint: name a database with --store)")?,
+        };
+        Ok((store::open(&url, missing).await?, without_secrets(&url)))
     }
-
-    /// Opens the database that is there.
-    pub(super) async fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
-        Ok(store::open(&self.url, IfMissing::Fail).await?)
-    }
-}
-
-fn default_url() -> String {
-    StoreConfig::default().url.unwrap_or_default()
 }
 
 /// Runs `bear store`.
@@ -92,11 +95,11 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     runtime()?.block_on(async {
         match args.action {
             Action::Migrate { target } => {
-                target.create().await?;
-                print(&format!("{} has the present schema", target.url))
+                let (_, url) = target.open(IfMissing::Create).await?;
+                print(&format!("{url} has the present schema"))
             }
             Action::Export { target, out } => {
-                let store = target.open().await?;
+                let (store, _) = target.open(IfMissing::Fail).await?;
                 match out {
                     None => export(store.as_ref(), io::stdout().lock()).await,
                     Some(path) => {
@@ -107,7 +110,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                 }
             }
             Action::Import { target, file } => {
-                let store = target.create().await?;
+                let (store, url) = target.open(IfMissing::Create).await?;
                 let rows = if file.as_os_str() == "-" {
                     import(store.as_ref(), io::stdin().lock()).await?
                 } else {
@@ -115,12 +118,13 @@ pub fn run(args: Args) -> anyhow::Result<()> {
                         File::open(&file).with_context(|| format!("cannot read {}", file.display()))?;
                     import(store.as_ref(), BufReader::new(input)).await?
                 };
-                print(&format!("{rows} rows read into {}", target.url))
+                print(&format!("{rows} rows read into {url}"))
             }
             Action::Prune { target, older_than_days } => {
-                let before = days_before(LiveClock::new().now(), older_than_days)?;
-                let rows = target.open().await?.prune(before).await?;
-                print(&format!("{rows} rows deleted from {}", target.url))
+                let before = days_before(LiveClock::new().now(), older_than_days);
+                let (store, url) = target.open(IfMissing::Fail).await?;
+                let rows = store.prune(before).await?;
+                print(&format!("{rows} rows deleted from {url}"))
             }
         }
     })
@@ -163,12 +167,14 @@ async fn import(store: &dyn Store, input: impl BufRead) -> anyhow::Result<u64> {
     Ok(count)
 }
 
-fn days_before(now: Timestamp, days: f64) -> anyhow::Result<Timestamp> {
-    ensure!(
-        days.is_finite() && days >= 0.0,
-        "--older-than-days takes a number of days from 0 up, not {days}"
-    );
+/// Reads the value of `--older-than-days`.
+fn days(text: &str) -> Result<f64, String> {
+    let days = text.parse::<f64>().ok().filter(|days| days.is_finite() && *days >= 0.0);
+    days.ok_or_else(|| "a number of days from 0 up is expected".into())
+}
+
+fn days_before(now: Timestamp, days: f64) -> Timestamp {
     let age = Duration::try_from_secs_f64(days * 86_400.0).unwrap_or(Duration::MAX);
     let age_us = u64::try_from(age.as_micros()).unwrap_or(u64::MAX);
-    Ok(Timestamp::from_unix_us(now.unix_us().saturating_sub(age_us)))
+    Timestamp::from_unix_us(now.unix_us().saturating_sub(age_us))
 }

@@ -219,6 +219,9 @@ mod tests {
         };
         Decision {
             request_id: "r".into(),
+            attempt: 1,
+            requested_model: None,
+            predictor_version: None,
             policy: "bear".into(),
             reason: Reason::MaxUtility,
             lambda_per_usd: 500.0,

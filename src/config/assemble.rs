@@ -8,7 +8,7 @@ use metrics::gauge;
 use thiserror::Error;
 use tokio::{net::TcpListener, task::JoinHandle, time::interval};
 
-use super::{Checked, watch::watch};
+use super::{Checked, show::digest, watch::watch};
 use crate::{
     affinity::Pipeline,
     domain::Now,
@@ -17,7 +17,7 @@ use crate::{
     pool::Pool,
     router::{self, Router},
     snapshots,
-    store::{Recorder, RecorderStats},
+    store::{Origin, Recorder, RecorderStats},
     telemetry::{
         names::{self, label},
         prometheus::{Exposition, UPKEEP_PERIOD},
@@ -74,7 +74,8 @@ pub fn assemble(
     };
     let router = Arc::new(Router::new(parts, config.routing.clone()));
     let tokenizers: Vec<_> = config.models.iter().map(|model| model.tokenizer.clone()).collect();
-    let recorder = Recorder::start(&config.store).map_err(part("store"))?;
+    let origin = Origin { config_digest: digest(config), ..Origin::default() };
+    let recorder = Recorder::start_as(&config.store, origin).map_err(part("store"))?;
     let mut tasks = snapshot_tasks(checked, &pool, clock)?;
     tasks.push(watch(Arc::clone(&pool), Arc::clone(clock)));
     tasks.extend(metrics.clone().map(upkeep));

@@ -1,17 +1,25 @@
 //! From raw values to checked ones: names resolved, ranges held, the bundle read, everything in one go.
 
-use std::{collections::BTreeMap, fmt, path::Path, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashSet},
+    fmt,
+    path::{self, Path},
+    sync::Arc,
+};
 
 use super::{
     Config, ConfigError, InstanceConfig, Loaded, ModelConfig, bundle::read_bundle, nearest::suggestion,
     range::Ranges,
 };
 use crate::{
-    domain::{InstanceId, InstanceSpec, ModelId, ModelIndex, ModelSpec},
+    domain::{InstanceId, InstanceSpec, ModelId, ModelIndex, ModelSpec, Now},
+    gateway::GatewayError,
     policy::POLICIES,
+    pool::PoolError,
     predict::Predictor,
     snapshots::SOURCES,
     store,
+    telemetry::clock::LiveClock,
 };
 
 /// A configuration that a router can be built from.
@@ -88,9 +96,11 @@ impl Loaded {
     pub fn check(self) -> Result<Checked, ConfigError> {
         self.check_routing()?;
         self.check_sections()?;
+        self.check_serving()?;
         let models = self.models()?;
         self.check_aliases(&models)?;
         let instances = self.instances(&models)?;
+        self.check_tokenizers()?;
         let predictor = self.predictor()?;
         let warnings = warnings(&self.config, &models, &instances, &predictor);
         Ok(Checked { config: self.config, models, instances, predictor: Arc::new(predictor), warnings })
@@ -118,10 +128,48 @@ impl Loaded {
         if let Some(url) = &store.url {
             store::entry(url).map_err(|error| self.section("store.url", error))?;
         }
+        if store.queue_mib == 0 {
+            return Err(self.out_of_range("store.queue_mib", "0", "at least 1"));
+        }
         if store.queue == 0 {
             return Err(self.out_of_range("store.queue", "0", "at least 1"));
         }
         telemetry.check().map_err(|error| self.section("telemetry", error))
+    }
+
+    fn check_serving(&self) -> Result<(), ConfigError> {
+        let Config { listen, upstream, pool, .. } = &self.config;
+        if listen.max_body_mib == 0 {
+            return Err(self.out_of_range("listen.max_body_mib", "0", "at least 1"));
+        }
+        upstream.check().map_err(|error| {
+            let key = match &error {
+                GatewayError::TimeOut { key, .. } => key,
+                GatewayError::Secret { .. } => "upstream.authorization",
+                _ => "upstream",
+            };
+            self.section(key, error)
+        })?;
+        pool.check().map_err(|error| match error {
+            PoolError::Config { key } => self.section(&format!("pool.{key}"), error),
+            _ => self.section("pool", error),
+        })
+    }
+
+    /// Reads each tokenizer folder once, however many models share it.
+    fn check_tokenizers(&self) -> Result<(), ConfigError> {
+        let clock: Arc<dyn Now> = Arc::new(LiveClock::new());
+        let mut read = HashSet::new();
+        for (i, model) in self.config.models.iter().enumerate() {
+            let mut tokenizer = model.tokenizer.clone();
+            // An error is to tell the whole path that was tried.
+            tokenizer.files = tokenizer.files.map(|folder| path::absolute(&folder).unwrap_or(folder));
+            if read.insert(tokenizer.files.clone()) {
+                let place = |error| self.section(&format!("models.{i}.tokenizer.files"), error);
+                tokenizer.check(&clock).map_err(place)?;
+            }
+        }
+        Ok(())
     }
 
     fn models(&self) -> Result<Vec<ModelSpec>, ConfigError> {
@@ -233,12 +281,13 @@ impl Loaded {
     fn predictor(&self) -> Result<Predictor, ConfigError> {
         let predictors = &self.config.predictors;
         let Some(folder) = &predictors.bundle else { return Ok(Predictor::prior()) };
-        let files = self.bundle_files(folder)?;
+        let folder = path::absolute(folder).unwrap_or_else(|_| folder.clone());
+        let files = self.bundle_files(&folder)?;
         let predictor =
             Predictor::from_bundle(&files).map_err(|error| self.section("predictors.bundle", error))?;
         if predictor.is_synthetic() && !predictors.allow_synthetic {
             let place = self.place("predictors.bundle");
-            return Err(ConfigError::Synthetic { place, path: folder.clone() });
+            return Err(ConfigError::Synthetic { place, path: folder });
         }
         Ok(predictor)
     }
@@ -267,7 +316,7 @@ impl Loaded {
         kind: &'static str,
         names: impl Iterator<Item = &'a str>,
     ) -> Result<(), ConfigError> {
-        let mut seen = std::collections::HashSet::new();
+        let mut seen = HashSet::new();
         for (i, name) in names.enumerate() {
             if !seen.insert(name) {
                 let place = self.place(&format!("{key}.{i}.id"));

@@ -24,5 +24,5 @@ pub use error::ConfigError;
 pub use load::{Flag, Loaded, Sources, load, parse};
 pub use place::Place;
 pub use schema::{Config, InstanceConfig, LpsConfig, ModelConfig, PredictorsConfig, PriorConfig};
-pub use show::show;
+pub use show::{digest, show};
 pub use typical::{ModelUtility, TYPICAL, Typical, outshone, utilities};

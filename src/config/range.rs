@@ -3,7 +3,7 @@
 use http::Uri;
 
 use super::{ConfigError, Loaded};
-use crate::domain::Price;
+use crate::{domain::Price, telemetry::without_secrets};
 
 /// Checks the values of one section; keys are relative to it.
 pub(super) struct Ranges<'a> {
@@ -54,15 +54,22 @@ impl Ranges<'_> {
     }
 
     pub(super) fn address(&self, key: &str, address: &str) -> Result<(), ConfigError> {
-        let usable = |uri: Uri| {
+        let refuse = |expected| Err(self.refuse(key, &without_secrets(address), expected));
+        let usable = |uri: &Uri| {
             matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.host().is_some()
                 && uri.query().is_none()
         };
-        if address.parse::<Uri>().is_ok_and(usable) {
-            return Ok(());
+        let Some(uri) = address.parse::<Uri>().ok().filter(usable) else {
+            return refuse("an address such as http://10.0.0.7:8000");
+        };
+        if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return refuse("an address without a login; `upstream.authorization` says what instances see");
         }
-        Err(self.refuse(key, address, "an address such as http://10.0.0.7:8000"))
+        if uri.path().trim_end_matches('/').ends_with("/v1") {
+            return refuse("an address without /v1, which the paths of requests bring along");
+        }
+        Ok(())
     }
 
     fn refuse(&self, key: &str, value: &str, expected: &'static str) -> ConfigError {

@@ -7,7 +7,7 @@ use tokio::{task::JoinHandle, time::interval};
 
 use crate::{
     domain::Now,
-    pool::Pool,
+    pool::{Breaker, Pool},
     telemetry::names::{self, label},
 };
 
@@ -28,8 +28,16 @@ pub(super) fn watch(pool: Arc<Pool>, clock: Arc<dyn Now>) -> JoinHandle<()> {
 fn show(pool: &Pool, i: usize, clock: &dyn Now) {
     let instance = pool.spec(i).id.as_str().to_owned();
     let now = clock.now();
-    let usable = pool.view(i, now).usable.is_ok();
+    let usable = pool.usable(i, now).is_ok();
     gauge!(names::USABLE.name, label::INSTANCE => instance.clone()).set(f64::from(u8::from(usable)));
+    if let Some(breaker) = pool.breaker(i, now) {
+        let state = match breaker {
+            Breaker::Closed => 0.0,
+            Breaker::Probing => 1.0,
+            Breaker::Open => 2.0,
+        };
+        gauge!(names::BREAKER.name, label::INSTANCE => instance.clone()).set(state);
+    }
     let Some(status) = pool.source_status(i) else { return };
     // An instance without snapshots has no age: absent, not zero.
     if let Some(captured) = status.captured {

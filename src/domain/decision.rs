@@ -143,6 +143,16 @@ pub struct Candidate {
 pub struct Decision {
     /// The request id.
     pub request_id: String,
+    /// Which attempt at the request this is, from 1.
+    #[serde(default = "first")]
+    pub attempt: u32,
+    /// The model name in the request, an alias or the virtual one as it stands; absent: not recorded.
+    #[serde(default)]
+    pub requested_model: Option<String>,
+    /// The version of the predictor behind accuracy and length: `name@digest` of the bundle, or `prior`;
+    /// absent: not recorded.
+    #[serde(default)]
+    pub predictor_version: Option<String>,
     /// The policy's registered name.
     pub policy: String,
     /// Why the choice.
@@ -157,6 +167,10 @@ pub struct Decision {
     pub propensity: f64,
     /// One row an instance, in pool order.
     pub candidates: Vec<Candidate>,
+}
+
+const fn first() -> u32 {
+    1
 }
 
 impl Decision {

@@ -44,8 +44,6 @@ pub enum NoEstimate {
     Unschedulable,
     /// The replay reached its step limit first.
     Limit,
-    /// The state could not be replayed (it breaks the snapshot's rules).
-    InvalidState,
 }
 
 impl NoEstimate {
@@ -55,7 +53,6 @@ impl NoEstimate {
         match self {
             Self::Unschedulable => "unschedulable",
             Self::Limit => "limit",
-            Self::InvalidState => "invalid-state",
         }
     }
 }

@@ -35,7 +35,7 @@ pub struct Needs {
     pub structured_output: bool,
 }
 
-/// The client's bounds on predictions; a model outside them is not eligible.
+/// What the client accepts at worst; it rules models out by their predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bounds {
     /// Least predicted accuracy in `[0,1]`.
@@ -76,13 +76,23 @@ impl CountSource {
     }
 }
 
-/// One prompt's size under one model's tokenizer.
+/// A request's size under one model's tokenizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PromptCount {
-    /// Prompt tokens after the chat template.
+    /// Prompt tokens after the chat template, of all prompts together.
     pub tokens: u32,
+    /// Those of the longest prompt: a completion request may carry several, each a sequence of its own.
+    pub longest_tokens: u32,
     /// How they were counted.
     pub source: CountSource,
+}
+
+impl PromptCount {
+    /// Sizes a request with one prompt.
+    #[must_use]
+    pub const fn one(tokens: u32, source: CountSource) -> Self {
+        Self { tokens, longest_tokens: tokens, source }
+    }
 }
 
 /// A described request: everything routing may look at.
@@ -90,7 +100,7 @@ pub struct PromptCount {
 pub struct Query {
     /// The request id echoed to the client and kept in logs; never sent upstream.
     pub id: String,
-    /// When the request was complete at the router.
+    /// When its last byte had come in.
     pub arrived: Timestamp,
     /// Whose request it is, where known.
     pub tenant: Option<String>,
@@ -102,6 +112,8 @@ pub struct Query {
     pub endpoint: Endpoint,
     /// What its `model` field named.
     pub named: Named,
+    /// The text of its `model` field.
+    pub requested_model: String,
     /// What it demands of a model.
     pub needs: Needs,
     /// Whether the answer is streamed; only then TTFT can be observed.
@@ -114,7 +126,7 @@ pub struct Query {
     pub ttft_target: Option<Duration>,
     /// The TPOT target; logged only.
     pub tpot_target: Option<Duration>,
-    /// The client's bounds on predictions.
+    /// The least accuracy and the most cost accepted.
     pub bounds: Bounds,
     /// λ and δ in force for this request.
     pub tradeoff: Tradeoff,

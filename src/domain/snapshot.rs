@@ -75,13 +75,13 @@ pub struct InFlight {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Resident {
-    /// The id sent upstream, without the engine's decorations.
+    /// The id as the router gave it; what the engine adds is cut off.
     pub id: String,
     /// Prompt tokens.
     pub prompt_tokens: u32,
     /// Tokens whose KV is computed, the batch in flight included.
     pub computed_tokens: u32,
-    /// Prefix hit a waiting request would get now, tokens.
+    /// Tokens that the cache would spare it if it were admitted at the capture; while waiting only.
     #[serde(default)]
     pub cached_tokens: u32,
     /// Blocks of that hit which running requests hold.

@@ -22,10 +22,12 @@ impl Timestamp {
         self.0
     }
 
-    /// Returns the signed distance to `earlier` in microseconds (negative when `self` precedes it).
+    /// Returns the signed distance to `earlier` in microseconds (negative when `self` precedes it); one past
+    /// 292,000 years is the farthest there is.
     #[must_use]
     pub const fn us_since(self, earlier: Self) -> i64 {
-        self.0.wrapping_sub(earlier.0) as i64
+        let ahead = 0_i64.saturating_add_unsigned(self.0.saturating_sub(earlier.0));
+        ahead.saturating_sub_unsigned(earlier.0.saturating_sub(self.0))
     }
 
     /// Returns the time passed since `earlier`, zero when `earlier` lies ahead.
@@ -40,7 +42,8 @@ impl Timestamp {
         Self(self.0.saturating_add(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)))
     }
 
-    /// Returns the instant `seconds` later; a negative or non-finite value counts as zero.
+    /// Returns the instant `seconds` later; a negative or undefined one counts as zero, an infinite
+    /// or too large one leads to the last instant there is.
     #[must_use]
     pub fn after_s(self, seconds: f64) -> Self {
         Self(self.0.saturating_add((seconds.max(0.0) * 1e6).round() as u64))
@@ -51,4 +54,25 @@ impl Timestamp {
 pub trait Now: Send + Sync {
     /// Returns the present instant.
     fn now(&self) -> Timestamp;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances_end_where_their_type_does() {
+        let (first, last) = (Timestamp::from_unix_us(0), Timestamp::from_unix_us(u64::MAX));
+        assert_eq!((last.us_since(first), first.us_since(last)), (i64::MAX, i64::MIN));
+        let (a, b) = (Timestamp::from_unix_us(5), Timestamp::from_unix_us(8));
+        assert_eq!((b.us_since(a), a.us_since(b), a.us_since(a)), (3, -3, 0));
+    }
+
+    #[test]
+    fn seconds_that_are_no_time_move_nothing_or_to_the_end() {
+        let at = Timestamp::from_unix_us(7);
+        assert_eq!((at.after_s(-1.0), at.after_s(f64::NAN)), (at, at));
+        assert_eq!(at.after_s(f64::INFINITY), Timestamp::from_unix_us(u64::MAX));
+        assert_eq!(at.after_s(1.5), Timestamp::from_unix_us(1_500_007));
+    }
 }

@@ -10,6 +10,17 @@ use super::{KvBlocks, PrefixHit, SchedulerConfig, Slot};
 
 const NONE: u32 = u32::MAX;
 
+/// What it means for the blocks that some residents are about to leave together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Departure {
+    /// Blocks that nobody else holds: they will be free.
+    pub freed: u32,
+    /// Further blocks that will be some staying resident's alone, by its slot.
+    pub left_alone: HashMap<Slot, u32>,
+    /// How often each block is held by those who leave.
+    holds: HashMap<u32, u32>,
+}
+
 /// One block. While free, `prev` and `next` chain it into the free queue.
 #[derive(Clone, Copy, Debug)]
 struct Block {
@@ -85,6 +96,52 @@ impl BlockCache {
     #[must_use]
     pub fn exclusive(&self, slot: Slot) -> u32 {
         self.tables[slot].exclusive
+    }
+
+    /// Returns what changes once these residents are gone.
+    #[must_use]
+    pub fn departure(&self, leaving: &[Slot]) -> Departure {
+        let mut holds: HashMap<u32, (u32, usize)> = HashMap::new();
+        for &slot in leaving {
+            for &block in &self.tables[slot].blocks {
+                let (count, holders) = holds.entry(block).or_default();
+                *count += 1;
+                *holders ^= slot;
+            }
+        }
+        let mut departure = Departure::default();
+        for (block, (count, holders)) in holds {
+            let entry = &self.blocks[block as usize];
+            match entry.ref_count - count {
+                0 => departure.freed += 1,
+                1 => *departure.left_alone.entry(entry.holders ^ holders).or_default() += 1,
+                _ => {}
+            }
+            departure.holds.insert(block, count);
+        }
+        departure
+    }
+
+    /// Returns the hit a waiting request of `num_tokens` tokens would get after a departure.
+    #[must_use]
+    pub fn prefix_hit_after(&self, departure: &Departure, slot: Slot, num_tokens: u32) -> PrefixHit {
+        let leaving = |block: u32| departure.holds.get(&block).copied().unwrap_or(0);
+        self.hit(slot, num_tokens, |block| self.blocks[block as usize].ref_count > leaving(block))
+    }
+
+    /// Returns the longest run of cached full blocks, short of the last token: one is always computed.
+    fn hit(&self, slot: Slot, num_tokens: u32, in_use: impl Fn(u32) -> bool) -> PrefixHit {
+        let mut hit = PrefixHit::default();
+        if !self.config.enable_prefix_caching {
+            return hit;
+        }
+        let most = (num_tokens.saturating_sub(1) / self.config.block_size) as usize;
+        for &hash in self.tables[slot].hashes.iter().take(most) {
+            let Some(block) = self.find(hash) else { break };
+            hit.num_tokens += self.config.block_size;
+            hit.blocks_in_use += u32::from(in_use(block));
+        }
+        hit
     }
 
     /// Returns the first block with this hash.
@@ -195,6 +252,10 @@ impl BlockCache {
 }
 
 impl KvBlocks for BlockCache {
+    fn enrol(&mut self, slot: Slot) {
+        self.register(slot, [].into());
+    }
+
     fn free(&self) -> u32 {
         self.num_free
     }
@@ -203,19 +264,8 @@ impl KvBlocks for BlockCache {
         self.tables[slot].blocks.len() as u32
     }
 
-    /// The longest run of cached full blocks, short of the last token: one is always computed.
     fn prefix_hit(&self, slot: Slot, num_tokens: u32) -> PrefixHit {
-        let mut hit = PrefixHit::default();
-        if !self.config.enable_prefix_caching {
-            return hit;
-        }
-        let most = (num_tokens.saturating_sub(1) / self.config.block_size) as usize;
-        for &hash in self.tables[slot].hashes.iter().take(most) {
-            let Some(block) = self.find(hash) else { break };
-            hit.num_tokens += self.config.block_size;
-            hit.blocks_in_use += u32::from(self.blocks[block as usize].ref_count > 0);
-        }
-        hit
+        self.hit(slot, num_tokens, |block| self.blocks[block as usize].ref_count > 0)
     }
 
     fn admit(&mut self, slot: Slot, hit: PrefixHit, num_tokens: u32) {

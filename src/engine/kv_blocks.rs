@@ -16,6 +16,9 @@ pub struct PrefixHit {
 
 /// Blocks held by residents and blocks free. A caller checks [`KvBlocks::free`] before it takes.
 pub trait KvBlocks {
+    /// Makes room for a resident without blocks or hits.
+    fn enrol(&mut self, slot: Slot);
+
     /// Returns F, the free blocks (cached but unheld ones included).
     fn free(&self) -> u32;
 
@@ -79,6 +82,12 @@ impl BlockCounts {
 }
 
 impl KvBlocks for BlockCounts {
+    fn enrol(&mut self, slot: Slot) {
+        if self.counts.len() <= slot {
+            self.counts.resize(slot + 1, BlockCount::default());
+        }
+    }
+
     fn free(&self) -> u32 {
         self.free
     }

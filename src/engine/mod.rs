@@ -1,5 +1,5 @@
-//! The serving engine's batching rules as a pure state machine: one set of rules for estimates, the
-//! simulated engine and the lab.
+//! How a serving engine forms its batches, without clock or IO: what estimates replay, the simulated
+//! engine serves by and the lab runs.
 //!
 //! To add a scheduler: one file with its rules and a [`SchedulerEntry`], one line in [`SCHEDULERS`].
 
@@ -19,13 +19,13 @@ mod tests;
 
 pub use batch::{Batch, Member, Origin};
 pub use batch_time::{ATTOSECONDS_PER_S, ATTOSECONDS_PER_US, BatchTime, BatchWork, attoseconds, seconds};
-pub use block_cache::BlockCache;
+pub use block_cache::{BlockCache, Departure};
 pub use config::SchedulerConfig;
 pub use driver::{Admission, BatchMember, BatchShape, Counters, Engine, Event, NewRequest};
 pub use kv_blocks::{BlockCount, BlockCounts, KvBlocks, PrefixHit};
 pub use published::SnapshotMeta;
 pub use request::{Request, RequestStatus, Slot};
-pub use state::EngineState;
+pub use state::{Crowd, EngineState};
 
 use serde_json::Value;
 

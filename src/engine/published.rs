@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Counters, Engine, KvBlocks, Slot};
+use super::{Counters, Departure, Engine, KvBlocks, Slot};
 use crate::domain::{
     Timestamp,
     snapshot::{InFlight, MAX_LISTED_WAITING, QueuePolicy, Resident, SCHEMA, Snapshot, WaitingBeyond},
@@ -24,17 +24,12 @@ pub struct SnapshotMeta {
 impl Engine {
     /// Captures the state as of `meta.captured`: the running batch counted as computed, its tokens not
     /// yet emitted, every prefix hit looked up now. Requests that only wait for their release are left
-    /// out, and their blocks count as free.
+    /// out, and their blocks count as they will without them.
     #[must_use]
     pub fn snapshot(&self, meta: SnapshotMeta) -> Snapshot {
-        let (mut running, mut to_be_freed) = (Vec::with_capacity(self.state.running.len()), 0);
-        for &slot in &self.state.running {
-            if self.leaves(slot) {
-                to_be_freed += self.state.kv.exclusive(slot);
-            } else {
-                running.extend(self.running_resident(slot));
-            }
-        }
+        let (leaving, staying): (Vec<Slot>, Vec<Slot>) =
+            self.state.running.iter().partition(|&&slot| self.leaves(slot));
+        let departure = self.state.kv.departure(&leaving);
         let queue = self.queue();
         let (listed, beyond) = queue.split_at(queue.len().min(MAX_LISTED_WAITING));
         Snapshot {
@@ -45,10 +40,10 @@ impl Engine {
             seq: self.counters.steps,
             captured_unix_us: meta.captured,
             engine: self.params.clone(),
-            free_kv_blocks: self.state.kv.free() + to_be_freed,
+            free_kv_blocks: self.state.kv.free() + departure.freed,
             in_flight: self.in_flight(),
-            running,
-            waiting: listed.iter().filter_map(|&slot| self.waiting_resident(slot)).collect(),
+            running: staying.iter().filter_map(|&slot| self.running_resident(slot, &departure)).collect(),
+            waiting: listed.iter().filter_map(|&slot| self.waiting_resident(slot, &departure)).collect(),
             waiting_beyond: self.beyond(beyond),
             scheduler_state: self.scheduler.scheduler_state(),
         }
@@ -122,17 +117,19 @@ impl Engine {
         Some(InFlight { started_unix_us: running.started, tokens: tokens.collect() })
     }
 
-    fn running_resident(&self, slot: Slot) -> Option<Resident> {
+    fn running_resident(&self, slot: Slot, departure: &Departure) -> Option<Resident> {
         let resident = self.resident(slot)?;
+        let left_alone = departure.left_alone.get(&slot).copied().unwrap_or(0);
         Some(Resident {
             kv_blocks: self.state.kv.held(slot),
-            kv_blocks_exclusive: Some(self.state.kv.exclusive(slot)),
+            kv_blocks_exclusive: Some(self.state.kv.exclusive(slot) + left_alone),
             ..resident
         })
     }
 
-    fn waiting_resident(&self, slot: Slot) -> Option<Resident> {
-        let hit = self.state.kv.prefix_hit(slot, self.state.requests[slot].num_tokens());
+    fn waiting_resident(&self, slot: Slot, departure: &Departure) -> Option<Resident> {
+        let num_tokens = self.state.requests[slot].num_tokens();
+        let hit = self.state.kv.prefix_hit_after(departure, slot, num_tokens);
         let resident = self.resident(slot)?;
         Some(Resident { cached_tokens: hit.num_tokens, cached_blocks_in_use: hit.blocks_in_use, ..resident })
     }

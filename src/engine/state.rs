@@ -4,6 +4,16 @@ use std::collections::VecDeque;
 
 use super::{Batch, KvBlocks, Request, RequestStatus, SchedulerConfig, Slot};
 
+/// Waiting requests that differ in their arrival order only: the first stands in the queue for all, so
+/// that however many they are they cost nothing until admitted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Crowd {
+    /// The one in the queue; it holds no block and hits none.
+    pub front: Slot,
+    /// How many stand behind it, in the order of arrival right after it.
+    pub behind: u32,
+}
+
 /// Residents of one engine and their blocks.
 #[derive(Clone, Debug)]
 pub struct EngineState<K> {
@@ -15,6 +25,8 @@ pub struct EngineState<K> {
     pub running: Vec<Slot>,
     /// Waiting requests in queue order.
     pub waiting: VecDeque<Slot>,
+    /// Waiting requests that one of `waiting` stands for.
+    pub crowd: Crowd,
     /// Their blocks.
     pub kv: K,
     num_finished: usize,
@@ -28,9 +40,31 @@ impl<K: KvBlocks> EngineState<K> {
             requests: Vec::new(),
             running: Vec::new(),
             waiting: VecDeque::new(),
+            crowd: Crowd { front: 0, behind: 0 },
             kv,
             num_finished: 0,
         }
+    }
+
+    /// Returns how many requests wait, the crowd included.
+    pub fn num_waiting(&self) -> usize {
+        self.waiting.len() + self.crowd.behind as usize
+    }
+
+    /// Takes a request out of the queue, before its admission changes it. Where it stands for a crowd the
+    /// next of them takes its place, under a new slot.
+    pub fn leave_queue(&mut self, queue_index: usize) {
+        let slot = self.waiting[queue_index];
+        if self.crowd.behind == 0 || slot != self.crowd.front {
+            self.waiting.remove(queue_index);
+            return;
+        }
+        let next = self.requests.len();
+        let request = self.requests[slot];
+        self.requests.push(Request { arrival: request.arrival + 1, ..request });
+        self.kv.enrol(next);
+        self.waiting[queue_index] = next;
+        self.crowd = Crowd { front: next, behind: self.crowd.behind - 1 };
     }
 
     /// Moves C of every member on by its tokens, as the engine does when the batch is formed.

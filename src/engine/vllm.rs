@@ -41,8 +41,8 @@ impl<K: KvBlocks> BatchScheduler<K> for VllmV1 {
 }
 
 /// Returns the cap on one request's tokens; a request alone has none.
-fn threshold<K>(state: &EngineState<K>) -> u32 {
-    let alone = state.running.len() + state.waiting.len() <= 1;
+fn threshold<K: KvBlocks>(state: &EngineState<K>) -> u32 {
+    let alone = state.running.len() + state.num_waiting() <= 1;
     match state.config.long_prefill_token_threshold {
         0 => u32::MAX,
         _ if alone => u32::MAX,
@@ -169,7 +169,7 @@ impl<K: KvBlocks> Step<'_, K> {
         if !self.fits(first_tokens, hit.blocks_in_use) {
             return false;
         }
-        self.state.waiting.remove(queue_index);
+        self.state.leave_queue(queue_index);
         self.state.running.push(slot);
         self.state.kv.admit(slot, hit, first_tokens);
         let request = &mut self.state.requests[slot];

@@ -46,9 +46,9 @@ impl Default for ListenConfig {
 pub struct UpstreamConfig {
     /// Longest wait for a connection. Milliseconds.
     pub connect_timeout_ms: u64,
-    /// Longest wait from sending a request to its first event. Seconds.
+    /// Longest wait from sending a streamed request to its first event. Seconds.
     pub first_byte_timeout_s: f64,
-    /// Longest silence between two pieces of an answer. Seconds.
+    /// Longest silence between two pieces of an answer, or of a request's body. Seconds.
     pub idle_timeout_s: f64,
     /// Longest life of a request, retries included. Seconds.
     pub total_timeout_s: f64,
@@ -122,7 +122,10 @@ impl Authorization {
             Self::Forward => return Ok(UpstreamAuthorization::Forward),
             Self::Drop => return Ok(UpstreamAuthorization::Drop),
             Self::Env(name) => (format!("the environment variable {name}"), std::env::var(name).ok()),
-            Self::File(path) => (path.display().to_string(), std::fs::read_to_string(path).ok()),
+            Self::File(path) => {
+                let tried = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+                (tried.display().to_string(), std::fs::read_to_string(path).ok())
+            }
         };
         let header = secret.and_then(|secret| {
             let mut header = HeaderValue::from_str(&format!("Bearer {}", secret.trim())).ok()?;
@@ -143,6 +146,16 @@ pub(super) struct Limits {
 }
 
 impl UpstreamConfig {
+    /// Checks the values that types cannot, and that the secret can be read.
+    ///
+    /// # Errors
+    /// [`GatewayError::TimeOut`], [`GatewayError::Secret`].
+    pub fn check(&self) -> Result<(), GatewayError> {
+        self.limits()?;
+        self.pool_idle()?;
+        self.authorization.resolve().map(drop)
+    }
+
     /// Turns the time-outs into durations.
     pub(super) fn limits(&self) -> Result<Limits, GatewayError> {
         Ok(Limits {

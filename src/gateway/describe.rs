@@ -12,7 +12,7 @@ use http_body_util::{BodyExt, Full, Limited};
 use serde_json::{Map, Value};
 use tokio::time::timeout;
 
-use super::{Gateway, receive::Received};
+use super::{Gateway, error::is_answer, offload, receive::Received};
 use crate::{
     domain::{CountSource, Endpoint, Named, PromptCount, Query},
     predict::QueryFeatures,
@@ -23,15 +23,35 @@ use crate::{
 /// Largest answer of an engine's `/tokenize` that is read, bytes: it lists every token id.
 const MAX_TOKENIZE_BYTES: usize = 16 << 20;
 
+/// What a description is made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum For {
+    /// The request is sent.
+    Sending,
+    /// It is only shown where it would go: nothing is counted or remembered.
+    Show,
+}
+
+/// A request as the router sees it.
+pub(super) struct Seen {
+    pub(super) described: Described,
+    /// The prompt's text, where the operator keeps prompts.
+    pub(super) prompt: Option<String>,
+    /// Answers asked for, over all prompts.
+    pub(super) answers: u32,
+}
+
 /// Turns a received request into what the router decides on.
-pub(super) async fn describe(gateway: &Gateway, received: &Received) -> Described {
+pub(super) async fn describe(gateway: &Gateway, received: &Received, purpose: For) -> Seen {
     let wanted = match received.named {
         Named::Model(index) => Some(index.0),
         Named::Virtual => None,
     };
-    let (mut prompts, features) = size_and_featurise(gateway, received, wanted).await;
-    ask_engines(gateway, received, wanted, &mut prompts).await;
-    gateway.meters.counted(&prompts, wanted);
+    let Read { counts: mut prompts, features, prompt } = read(gateway, received, wanted).await;
+    ask_engines(gateway, received, purpose, &mut prompts).await;
+    if purpose == For::Sending {
+        gateway.meters.counted(&prompts, wanted);
+    }
     let (asks, request) = (received.asks, &received.request);
     let query = Query {
         id: received.id.clone(),
@@ -41,6 +61,7 @@ pub(super) async fn describe(gateway: &Gateway, received: &Received) -> Describe
         adapter: None,
         endpoint: received.endpoint.clone(),
         named: received.named,
+        requested_model: request.model.clone(),
         needs: request.needs.clone(),
         streamed: request.stream,
         max_output_tokens: request.max_tokens,
@@ -51,40 +72,50 @@ pub(super) async fn describe(gateway: &Gateway, received: &Received) -> Describe
         tradeoff: asks.tradeoff,
         prompts,
     };
-    Described { query, features }
+    let prompts = match &request.input {
+        Input::Prompts(prompts) => u32::try_from(prompts.len()).unwrap_or(u32::MAX),
+        Input::Messages(_) | Input::Opaque => 1,
+    };
+    let answers = request.n.saturating_mul(prompts);
+    Seen { described: Described { query, features }, prompt, answers }
+}
+
+/// What is read of a prompt.
+struct Read {
+    counts: Vec<PromptCount>,
+    features: Option<Arc<QueryFeatures>>,
+    prompt: Option<String>,
 }
 
 /// Counts by the router's own means and makes the features, on a blocking thread.
-async fn size_and_featurise(
-    gateway: &Gateway,
-    received: &Received,
-    wanted: Option<usize>,
-) -> (Vec<PromptCount>, Option<Arc<QueryFeatures>>) {
+async fn read(gateway: &Gateway, received: &Received, wanted: Option<usize>) -> Read {
     let tokenizers = Arc::clone(&gateway.tokenizers);
     let predictor = gateway.predictor.load_full();
     let request = Arc::clone(&received.request);
     let body_bytes = received.body.len();
+    let keeps_prompts = gateway.recorder.keeps_prompts();
     let permit = Arc::clone(&gateway.describing).acquire_owned().await;
     let work = tokio::task::spawn_blocking(move || {
         let _held = permit;
         let counts = tokenizers.count(&request, body_bytes, wanted);
-        let predicted = request.input != Input::Opaque;
-        let features = predicted.then(|| Arc::new(predictor.describe(&request.prompt_text())));
-        (counts, features)
+        let prompt = (request.input != Input::Opaque).then(|| request.prompt_text());
+        let features = prompt.as_ref().map(|prompt| Arc::new(predictor.describe(prompt)));
+        Read { counts, features, prompt: prompt.filter(|_| keeps_prompts) }
     });
-    work.await.unwrap_or_else(|error| {
-        tracing::error!(%error, request_id = received.id, "describing a request failed; it is sized by its bytes");
-        (gateway.tokenizers.estimate(&received.request, body_bytes), None)
+    work.await.unwrap_or_else(|_| {
+        // The panic's text may quote the prompt.
+        tracing::error!(request_id = received.id, "describing a request panicked; it is sized by its bytes");
+        let counts = gateway.tokenizers.estimate(&received.request, body_bytes);
+        Read { counts, features: None, prompt: None }
     })
 }
 
 /// Replaces estimates by the engines' own counts, for models that ask for it.
-async fn ask_engines(
-    gateway: &Gateway,
-    received: &Received,
-    wanted: Option<usize>,
-    prompts: &mut [PromptCount],
-) {
+async fn ask_engines(gateway: &Gateway, received: &Received, purpose: For, prompts: &mut [PromptCount]) {
+    let wanted = match received.named {
+        Named::Model(index) => Some(index.0),
+        Named::Virtual => None,
+    };
     let now = gateway.clock.now();
     let asked: Vec<usize> = (0..prompts.len())
         .filter(|&i| wanted.is_none_or(|only| only == i))
@@ -93,31 +124,34 @@ async fn ask_engines(
     if asked.is_empty() || matches!(received.endpoint, Endpoint::Other(_)) {
         return;
     }
-    let identity = gateway.tokenizers.fingerprint(&received.body);
+    let (tokenizers, body) = (Arc::clone(&gateway.tokenizers), received.body.clone());
+    let identify = move || tokenizers.fingerprint(&body);
+    let Ok(identity) = offload::over_body(received.body.len(), identify).await else { return };
     let counts = join_all(asked.iter().map(|&i| async move {
         if let Some(tokens) = gateway.tokenizers.engine_count(i, identity) {
             return Some(tokens);
         }
-        let answer = timeout(gateway.limits.tokenize, ask_engine(gateway, i, &received.request)).await;
-        match answer {
-            Ok(Asked::Counted(tokens)) => {
+        let answer = timeout(gateway.limits.tokenize, ask_engine(gateway, i, received)).await;
+        let asked = answer.unwrap_or(Asked::Failed);
+        match asked {
+            Asked::Counted(tokens) if purpose == For::Sending => {
                 gateway.tokenizers.remember(i, identity, tokens);
-                return Some(tokens);
             }
-            Ok(Asked::NoQuestion) => {}
-            Ok(Asked::Failed) | Err(_) => gateway.tokenizers.rest_engine(i, now),
+            Asked::Failed if purpose == For::Sending => gateway.tokenizers.rest_engine(i, now),
+            _ => {}
         }
-        None
+        if let Asked::Counted(tokens) = asked { Some(tokens) } else { None }
     }))
     .await;
     for (&i, tokens) in asked.iter().zip(counts) {
         if let Some(tokens) = tokens {
-            prompts[i] = PromptCount { tokens, source: CountSource::Engine };
+            prompts[i] = PromptCount::one(tokens, CountSource::Engine);
         }
     }
 }
 
 /// What came of asking an engine.
+#[derive(Clone, Copy, Debug)]
 enum Asked {
     Counted(u32),
     /// The request has no form that `/tokenize` takes, or no instance is up.
@@ -125,16 +159,16 @@ enum Asked {
     Failed,
 }
 
-async fn ask_engine(gateway: &Gateway, model: usize, request: &openai::Request) -> Asked {
+async fn ask_engine(gateway: &Gateway, model: usize, received: &Received) -> Asked {
     let pool = gateway.router.pool();
     let now = gateway.clock.now();
     let mut instances = (0..pool.len()).filter(|&i| pool.spec(i).model.0 == model);
-    let Some(instance) = instances.find(|&i| pool.view(i, now).usable.is_ok()) else {
+    let Some(instance) = instances.find(|&i| pool.usable(i, now).is_ok()) else {
         return Asked::NoQuestion;
     };
-    let Some(question) = question(pool.models()[model].id.as_str(), request) else {
-        return Asked::NoQuestion;
-    };
+    let (name, request) = (pool.models()[model].id.to_string(), Arc::clone(&received.request));
+    let asking = offload::over_body(received.body.len(), move || question(&name, &request)).await;
+    let Ok(Some(question)) = asking else { return Asked::NoQuestion };
     count_of_engine(gateway, instance, question).await.map_or(Asked::Failed, Asked::Counted)
 }
 
@@ -153,7 +187,7 @@ async fn count_of_engine(gateway: &Gateway, instance: usize, question: Vec<u8>) 
     if let Some(used) = response.extensions().get::<super::connector::Used>() {
         used.mark();
     }
-    if !response.status().is_success() {
+    if !is_answer(response.status()) {
         return None;
     }
     let body = Limited::new(response.into_body(), MAX_TOKENIZE_BYTES).collect().await.ok()?.to_bytes();

@@ -12,11 +12,11 @@ use tracing::{Instrument, info_span};
 
 use super::{
     Gateway,
-    describe::describe,
+    describe::{For, Seen, describe},
     error::Refusal,
-    forward::{Again, Failed, Opened, forward},
+    forward::{self, Again, Failed, Opened, forward},
     headers::{REQUEST_ID, tell_decision},
-    receive::{Received, receive, request_id},
+    receive::{fresh_id, receive, request_id},
     record::{Attempted, Journey},
     spans::{self, Stages},
 };
@@ -29,7 +29,8 @@ use crate::{
 /// Serves one request to the end of its headers; the body it returns carries the rest.
 pub(super) async fn serve(gateway: Arc<Gateway>, endpoint: Endpoint, request: Request<Body>) -> Response {
     let id = request_id(request.headers());
-    let shown = id.as_deref().unwrap_or("-").to_owned();
+    // A refusal of a bad id has a good one, to be found in the logs by.
+    let shown = id.as_ref().map_or_else(|_| fresh_id(), Clone::clone);
     let mut journey = Journey::begin(&gateway.meters, &gateway.clock, &shown, endpoint_names(&endpoint));
     spans::follow_trace(&journey.shared.span, request.headers());
     let whole = journey.shared.span.clone();
@@ -38,13 +39,12 @@ pub(super) async fn serve(gateway: Arc<Gateway>, endpoint: Endpoint, request: Re
         Err(refusal) => Err(refusal),
     };
     let mut response = match answered {
-        Ok((mut opened, decision, decision_us)) => {
-            journey.answers(opened.status);
-            tell_decision(&mut opened.headers, &decision, decision_us);
-            opened.body.carry(journey);
-            let mut response = Response::new(Body::new(opened.body));
-            *response.status_mut() = opened.status;
-            *response.headers_mut() = opened.headers;
+        Ok((Opened { status, mut headers, answer }, decision, decision_us)) => {
+            journey.answers(status);
+            tell_decision(&mut headers, &decision, decision_us);
+            let mut response = Response::new(Body::new(answer.into_body(journey)));
+            *response.status_mut() = status;
+            *response.headers_mut() = headers;
             response
         }
         Err(refusal) => {
@@ -67,22 +67,26 @@ async fn answer(
     request: Request<Body>,
     journey: &Journey,
 ) -> Result<(Opened, Decision, u64), Refusal> {
-    let received = receive(gateway, id, endpoint, request).instrument(info_span!(span::RECEIVE)).await?;
-    journey.asks(&received.request);
     let ends_at = Instant::now() + gateway.limits.total;
-    let described = describe(gateway, &received).instrument(info_span!(span::DESCRIBE)).await;
+    let receiving = receive(gateway, id, endpoint, request, ends_at);
+    let received = receiving.instrument(info_span!(span::RECEIVE)).await?;
+    journey.asks(&received);
+    let seen = describe(gateway, &received, For::Sending).instrument(info_span!(span::DESCRIBE)).await;
     let mut tries = Tries::default();
     loop {
-        let (routed, decision_us) = match route(gateway, &received, &described, &tries, journey) {
+        let (routed, decision_us) = match route(gateway, &seen, &tries, journey) {
             Ok(routed) => routed,
-            Err(error) => return Err(tries.last_refusal.take().unwrap_or_else(|| error.into())),
+            Err(error) => return Err(tries.last.map_or_else(|| error.into(), |last| last.refusal)),
         };
+        tries.announce(gateway);
         let Routed { decision, instance, reservation } = routed;
         let model = decision.chosen().map_or("", |chosen| chosen.model.as_str());
-        match forward(gateway, &received, reservation, model, ends_at).await {
+        let attempt =
+            forward::Attempt { gateway, received: &received, number: tries.count + 1, model, ends_at };
+        match forward(attempt, reservation).await {
             // The answer settles its reservation itself, when its body ends or is dropped.
             Ok(opened) => return Ok((opened, decision, decision_us)),
-            Err(failed) => tries.after(gateway, &described, instance, failed)?,
+            Err(failed) => tries.after(gateway, &seen.described, instance, failed)?,
         }
     }
 }
@@ -90,8 +94,7 @@ async fn answer(
 /// Decides and reserves, and keeps the decision for the end of the attempt.
 fn route(
     gateway: &Gateway,
-    received: &Received,
-    described: &Described,
+    Seen { described, prompt, answers }: &Seen,
     tries: &Tries,
     journey: &Journey,
 ) -> Result<(Routed, u64), RouteError> {
@@ -101,16 +104,18 @@ fn route(
         meters: Arc::clone(&gateway.meters),
         recorder: gateway.recorder.clone(),
         decided_at: gateway.clock.now(),
-        streamed: described.query.streamed,
+        query: (&described.query).into(),
+        observable: described.query.streamed && !matches!(described.query.endpoint, Endpoint::Other(_)),
+        answers: *answers,
         features: described.features.clone(),
-        request: Arc::clone(&received.request),
+        prompt: prompt.clone(),
         journey: Arc::clone(&journey.shared),
         decision: Mutex::new(None),
     });
     let attempt = Attempt {
         id: format!("{:032x}", rand::random::<u128>()),
         exclude: &tries.failed,
-        retry: tries.count > 0,
+        number: tries.count + 1,
         sink: attempted.clone(),
     };
     let stages = Stages::new(&gateway.meters.stages);
@@ -131,7 +136,15 @@ struct Tries {
     count: u32,
     /// A reused connection was closed before any byte, once.
     stale: bool,
-    last_refusal: Option<Refusal>,
+    /// The last one that failed.
+    last: Option<LastTry>,
+}
+
+/// An attempt that another one may follow.
+struct LastTry {
+    instance: usize,
+    refusal: Refusal,
+    cause: &'static str,
 }
 
 impl Tries {
@@ -159,17 +172,22 @@ impl Tries {
             self.failed.push(instance);
         }
         self.count += 1;
-        gateway.meters.retried(instance, cause);
+        self.last = Some(LastTry { instance, refusal, cause });
+        Ok(())
+    }
+
+    /// Counts and logs that another attempt follows the last one, once there is a place for it.
+    fn announce(&self, gateway: &Gateway) {
+        let Some(LastTry { instance, refusal, cause }) = &self.last else { return };
+        gateway.meters.retried(*instance, cause);
         // The refusal itself may quote the engine, which may quote the prompt: it is not logged.
-        let instance = gateway.router.pool().spec(instance).id.as_str();
+        let instance = gateway.router.pool().spec(*instance).id.as_str();
         tracing::warn!(
             instance,
             cause,
             rule = refusal.rule(),
             "an attempt failed before its first byte; trying again"
         );
-        self.last_refusal = Some(refusal);
-        Ok(())
     }
 }
 

@@ -1,5 +1,7 @@
 //! Sends one attempt to its instance and waits for its first event; nothing goes to the client before.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
@@ -11,27 +13,36 @@ use tracing::{Instrument, info_span};
 use super::{
     Gateway,
     connector::Used,
-    error::Refusal,
+    error::{self, Refusal, Verdict},
+    fault::{Fault, Health, Limit},
     headers,
     observe::Observer,
+    offload,
     receive::Received,
-    stream::{AnswerBody, First, Watch, describe},
+    spans,
+    stream::{Answer, First, Watch},
 };
 use crate::{
     domain::{Ending, Endpoint},
     pool::Reservation,
     telemetry::names::{attribute, span},
-    wire::body::{self, Edits},
+    wire::{
+        body::{self, Edits},
+        openai::RequestError,
+    },
 };
 
 /// Largest error answer read from an instance, bytes.
 const MAX_ERROR_BYTES: usize = 1 << 20;
+/// How soon after sending a reused connection's end means that its server had already closed it; later
+/// it may have died over the request, seconds.
+const STALE_WITHIN: Duration = Duration::from_secs(1);
 
 /// An answer whose first event is there.
 pub(super) struct Opened {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    pub(super) body: AnswerBody,
+    pub(super) answer: Answer,
 }
 
 /// An attempt that gave nothing to pass on.
@@ -55,67 +66,92 @@ pub(super) enum Again {
     Anywhere,
 }
 
+/// One attempt: where it goes and how long it may take.
+pub(super) struct Attempt<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) received: &'a Received,
+    /// Which attempt of the request, from 1.
+    pub(super) number: u32,
+    /// The chosen instance's model, by its own name.
+    pub(super) model: &'a str,
+    /// When the request's time is up altogether.
+    pub(super) ends_at: Instant,
+}
+
 /// Sends the request to the reserved instance.
 ///
 /// # Errors
 /// [`Failed`], the reservation settled.
-pub(super) async fn forward(
-    gateway: &Gateway,
-    received: &Received,
-    reservation: Reservation,
-    model: &str,
-    ends_at: Instant,
-) -> Result<Opened, Failed> {
+pub(super) async fn forward(attempt: Attempt<'_>, reservation: Reservation) -> Result<Opened, Failed> {
+    let Attempt { gateway, received, number, model, ends_at } = attempt;
     let instance = reservation.instance();
+    let name = gateway.router.pool().spec(instance).id.to_string();
     let step = info_span!(
         span::FORWARD,
         { attribute::OTEL_KIND } = "client",
+        { attribute::OTEL_STATUS } = tracing::field::Empty,
+        { attribute::ERROR_TYPE } = tracing::field::Empty,
+        { attribute::ATTEMPT } = number,
         { attribute::ATTEMPT_ID } = reservation.attempt_id(),
-        { attribute::INSTANCE } = gateway.router.pool().spec(instance).id.as_str(),
+        { attribute::INSTANCE } = name.as_str(),
         { attribute::SERVER_ADDRESS } = gateway.upstreams[instance].base.host().unwrap_or_default(),
     );
-    let attempt = Attempt {
+    // An answer that is not streamed sends nothing before it is whole.
+    let first_byte = received.request.stream.then(|| Instant::now() + gateway.limits.first_byte);
+    let sending = Sending {
         gateway,
         received,
         instance,
-        name: gateway.router.pool().spec(instance).id.to_string(),
-        patience: ends_at.min(Instant::now() + gateway.limits.first_byte),
+        name,
+        health: Health { pool: gateway.router.pool().clone(), clock: gateway.clock.clone(), instance },
+        patience: first_byte.map_or(ends_at, |first_byte| first_byte.min(ends_at)),
         ends_at,
     };
-    attempt.run(reservation, model).instrument(step).await
+    let sent = sending.run(reservation, model).instrument(step.clone()).await;
+    if let Err(failed) = &sent {
+        spans::note_failure(&step, failed.refusal.rule());
+    }
+    sent
 }
 
-struct Attempt<'a> {
+struct Sending<'a> {
     gateway: &'a Gateway,
     received: &'a Received,
     instance: usize,
     name: String,
+    health: Health,
     /// When the wait for the first event is over.
     patience: Instant,
     ends_at: Instant,
 }
 
-impl Attempt<'_> {
+impl Sending<'_> {
     async fn run(&self, reservation: Reservation, model: &str) -> Result<Opened, Failed> {
-        let (request, strip_usage) = match self.request(&reservation, model) {
+        let (request, strip_usage) = match self.request(&reservation, model).await {
             Ok(built) => built,
-            Err(refusal) => return Err(self.failed(reservation, refusal, Again::No, "request")),
+            Err(refusal) => {
+                reservation.finish(Ending::Failed);
+                return Err(self.failed(refusal, "request"));
+            }
         };
         let response = match self.send(request).await {
             Ok(response) => response,
             Err(failed) => {
-                reservation.finish(if failed.cause == "timeout" { Ending::TimedOut } else { Ending::Failed });
+                let timed_out = matches!(failed.refusal, Refusal::TimedOut { .. });
+                reservation.finish(if timed_out { Ending::TimedOut } else { Ending::Failed });
                 return Err(failed);
             }
         };
-        if !response.status().is_success() {
-            return Err(self.refused(reservation, response).await);
+        if error::is_answer(response.status()) {
+            return self.open(reservation, response, strip_usage).await;
         }
-        self.open(reservation, response, strip_usage).await
+        let refusal = self.error_answer(response).await;
+        reservation.finish(Ending::Failed);
+        Err(self.failed(refusal, "status"))
     }
 
     /// Builds the upstream request; returns whether the usage chunk was asked for by the gateway.
-    fn request(
+    async fn request(
         &self,
         reservation: &Reservation,
         model: &str,
@@ -124,8 +160,15 @@ impl Attempt<'_> {
         let asked = &received.request;
         let observable = !matches!(received.endpoint, Endpoint::Other(_));
         let strip_usage = observable && asked.stream && !asked.include_usage;
-        let edits = Edits { model: (asked.model != model).then_some(model), include_usage: strip_usage };
-        let edited = body::edit(&received.body, edits).map_err(crate::wire::openai::RequestError::from)?;
+        let rename = (asked.model != model).then(|| model.to_owned());
+        let edited = if rename.is_none() && !strip_usage {
+            received.body.clone()
+        } else {
+            let body = received.body.clone();
+            let edit =
+                move || body::edit(&body, Edits { model: rename.as_deref(), include_usage: strip_usage });
+            offload::over_body(received.body.len(), edit).await?.map_err(RequestError::from)?
+        };
         let uri = self.gateway.upstreams[self.instance]
             .uri(&received.path_and_query)
             .ok_or(Refusal::Internal { why: "the upstream address could not be built" })?;
@@ -140,6 +183,7 @@ impl Attempt<'_> {
     /// Sends it and waits for the answer's head.
     async fn send(&self, mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>, Failed> {
         let connection = capture_connection(&mut request);
+        let began = Instant::now();
         let sent = timeout_at(self.patience, self.gateway.client.request(request)).await;
         match sent {
             Err(_) => Err(self.timed_out()),
@@ -155,54 +199,40 @@ impl Attempt<'_> {
                     connected.get_extras(&mut extras);
                 }
                 let reused = extras.get::<Used>().is_some_and(Used::is_marked);
-                Err(self.not_sent(&error, reused))
+                Err(self.not_sent(error, reused && began.elapsed() < STALE_WITHIN))
             }
         }
     }
 
-    fn not_sent(&self, error: &hyper_util::client::legacy::Error, reused: bool) -> Failed {
-        if error.is_connect() && is_time_out(error) {
-            self.report_failure();
-            let refusal = Refusal::TimedOut { instance: self.name.clone(), limit: "connect" };
-            return Failed { refusal, again: Again::Elsewhere, cause: "timeout" };
+    fn not_sent(&self, error: hyper_util::client::legacy::Error, may_be_stale: bool) -> Failed {
+        let instance = self.name.clone();
+        if error.is_connect() && is_time_out(&error) {
+            return self.failed(Refusal::TimedOut { instance, limit: Limit::Connect }, "timeout");
         }
-        let refusal = Refusal::Upstream { instance: self.name.clone(), why: describe(error) };
-        if !error.is_connect() && reused {
+        let stale = may_be_stale && !error.is_connect();
+        let refusal = Refusal::Upstream { instance, fault: Fault::Send(error) };
+        if stale {
             return Failed { refusal, again: Again::Anywhere, cause: "stale-connection" };
         }
-        self.report_failure();
-        Failed { refusal, again: Again::Elsewhere, cause: "connect" }
+        self.failed(refusal, "connect")
     }
 
     fn timed_out(&self) -> Failed {
-        self.report_failure();
-        let total = self.patience >= self.ends_at;
-        let limit = if total { "total" } else { "first-byte" };
-        let again = if total { Again::No } else { Again::Elsewhere };
-        Failed { refusal: Refusal::TimedOut { instance: self.name.clone(), limit }, again, cause: "timeout" }
+        let limit = if self.patience >= self.ends_at { Limit::Total } else { Limit::FirstByte };
+        self.failed(Refusal::TimedOut { instance: self.name.clone(), limit }, "timeout")
     }
 
-    /// Reads an error answer and says what follows from it.
-    async fn refused(&self, reservation: Reservation, response: Response<Incoming>) -> Failed {
+    /// Reads an error answer.
+    async fn error_answer(&self, response: Response<Incoming>) -> Refusal {
         let status = response.status();
         let retry_after = response.headers().get(header::RETRY_AFTER).cloned();
         let reading = Limited::new(response.into_body(), MAX_ERROR_BYTES).collect();
-        let body = match timeout_at(self.patience, reading).await {
+        let until = self.ends_at.min(Instant::now() + self.gateway.limits.idle);
+        let body = match timeout_at(until, reading).await {
             Ok(Ok(body)) => body.to_bytes(),
             _ => Bytes::new(),
         };
-        let again = if status.is_server_error() {
-            self.report_failure();
-            Again::Elsewhere
-        } else {
-            self.gateway.router.pool().report_success(self.instance);
-            if status == StatusCode::TOO_MANY_REQUESTS { Again::Elsewhere } else { Again::No }
-        };
-        let instance = self.name.clone();
-        let message = message_of(&body);
-        let refusal =
-            Refusal::UpstreamStatus { instance, status, message, own: own_error(body), retry_after };
-        self.failed(reservation, refusal, again, "status")
+        Refusal::of_answer(self.name.clone(), status, body, retry_after)
     }
 
     /// Waits for the first event of a good answer.
@@ -220,53 +250,50 @@ impl Attempt<'_> {
             && !head.headers.contains_key(header::TRANSFER_ENCODING);
         let watch = Watch {
             observer: Observer::new(events, strip_usage),
-            close_delimited,
+            needs_marker: close_delimited && !matches!(self.received.endpoint, Endpoint::Other(_)),
             idle: self.gateway.limits.idle,
             ends_at: self.ends_at,
             instance: self.name.clone(),
+            health: self.health.clone(),
             span: tracing::Span::current(),
         };
-        let mut body = AnswerBody::new(incoming, reservation, watch);
-        let first = timeout_at(self.patience, body.first_event()).await;
-        let why = match first {
+        let mut answer = Answer::new(incoming, reservation, watch);
+        let first = timeout_at(self.patience, answer.first_event()).await;
+        let instance = self.name.clone();
+        match first {
             Err(_) => {
-                if let Some(reservation) = body.abandon() {
-                    reservation.finish(Ending::TimedOut);
-                }
-                return Err(self.timed_out());
+                answer.abandon(Ending::TimedOut);
+                Err(self.timed_out())
             }
             Ok(First::Ready) => {
-                self.gateway.router.pool().report_success(self.instance);
+                self.health.began();
                 let mut headers = head.headers;
                 headers::strip_hop_by_hop(&mut headers);
                 if events {
                     headers.remove(header::CONTENT_LENGTH);
                 }
-                return Ok(Opened { status: head.status, headers, body });
+                Ok(Opened { status: head.status, headers, answer })
             }
-            Ok(First::Error(why) | First::Broken(why)) => why,
-        };
-        self.report_failure();
-        if let Some(reservation) = body.abandon() {
-            reservation.finish(Ending::Failed);
+            Ok(First::Error(event)) => {
+                answer.abandon(Ending::Failed);
+                Err(self.failed(Refusal::of_event(instance, event.status, event.data), "error-event"))
+            }
+            Ok(First::Broken(fault)) => {
+                answer.abandon(fault.ending());
+                Err(self.failed(Refusal::Upstream { instance, fault }, "broken"))
+            }
         }
-        let refusal = Refusal::Upstream { instance: self.name.clone(), why };
-        Err(Failed { refusal, again: Again::Elsewhere, cause: "broken" })
     }
 
-    fn failed(
-        &self,
-        reservation: Reservation,
-        refusal: Refusal,
-        again: Again,
-        cause: &'static str,
-    ) -> Failed {
-        reservation.finish(Ending::Failed);
+    /// Tells the instance's health of a failed attempt and says what may follow.
+    fn failed(&self, refusal: Refusal, cause: &'static str) -> Failed {
+        match refusal.verdict() {
+            Verdict::Failed => self.health.failed(),
+            Verdict::Answered => self.health.answered(),
+            Verdict::Unknown => {}
+        }
+        let again = if refusal.may_pass_elsewhere() { Again::Elsewhere } else { Again::No };
         Failed { refusal, again, cause }
-    }
-
-    fn report_failure(&self) {
-        self.gateway.router.pool().report_connect_failure(self.instance, self.gateway.clock.now());
     }
 }
 
@@ -288,24 +315,4 @@ fn is_time_out(error: &(dyn std::error::Error + 'static)) -> bool {
         next = cause.source();
     }
     false
-}
-
-/// Returns an error answer that already has OpenAI's shape.
-fn own_error(body: Bytes) -> Option<Bytes> {
-    let value: serde_json::Value = serde_json::from_slice(&body).ok()?;
-    value.pointer("/error/message")?.is_string().then_some(body)
-}
-
-/// Finds the message in an error answer: OpenAI's member, vLLM's older form, or the start of the text.
-fn message_of(body: &[u8]) -> Option<String> {
-    if let Ok(value) = serde_json::from_slice::<serde_json::Value>(body) {
-        let message = ["/error/message", "/message", "/detail"]
-            .iter()
-            .find_map(|place| value.pointer(place)?.as_str().map(str::to_owned));
-        if message.is_some() {
-            return message;
-        }
-    }
-    let text: String = String::from_utf8_lossy(body).trim().chars().take(300).collect();
-    (!text.is_empty()).then_some(text)
 }

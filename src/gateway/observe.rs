@@ -28,8 +28,10 @@ pub(super) enum Observer {
 
 /// Watches server-sent events.
 pub(super) struct Events {
-    /// Absent once an event was too large to follow; bytes then pass unwatched.
+    /// Absent once the stream ended or an event was too large to follow.
     decoder: Option<SseDecoder>,
+    /// An event was too large to follow; bytes pass unwatched.
+    blind: bool,
     /// Take the usage chunk out.
     strip_usage: bool,
     /// The last event was taken out.
@@ -41,9 +43,18 @@ pub(super) struct Events {
     /// The end marker came.
     pub(super) done: bool,
     /// The upstream reported an error in an event.
-    pub(super) error: Option<String>,
+    pub(super) error: Option<ErrorEvent>,
     /// Content came.
     pub(super) content: bool,
+}
+
+/// An error that the upstream reported in its stream.
+#[derive(Clone, Debug)]
+pub(super) struct ErrorEvent {
+    /// The HTTP status it names.
+    pub(super) status: Option<u16>,
+    /// The event's data, whole: it stands for an answer where none began.
+    pub(super) data: String,
 }
 
 /// Watches a body that is one document.
@@ -59,6 +70,7 @@ impl Observer {
         if events {
             Self::Events(Events {
                 decoder: Some(SseDecoder::default()),
+                blind: false,
                 strip_usage,
                 dropped_last: false,
                 held: BytesMut::new(),
@@ -97,6 +109,11 @@ impl Observer {
 }
 
 impl Events {
+    /// Returns whether the bytes pass unwatched from here on.
+    pub(super) const fn is_blind(&self) -> bool {
+        self.blind
+    }
+
     /// Passes events on whole: a client can use no part of one, and a break leaves no fragment.
     fn push(&mut self, chunk: &Bytes, out: &mut VecDeque<Bytes>, reservation: &mut Reservation) {
         let Some(mut decoder) = self.decoder.take() else {
@@ -123,6 +140,7 @@ impl Events {
         });
         if decoded.is_err() {
             tracing::warn!("an upstream event is too large to follow; the stream passes unwatched");
+            self.blind = true;
             self.pass(chunk.slice(from..), out);
             return;
         }
@@ -168,8 +186,8 @@ impl Events {
         if let Some(usage) = facts.usage {
             note_usage(usage, reservation);
         }
-        if facts.error {
-            self.error = Some(data.chars().take(500).collect());
+        if let Some(error) = facts.error {
+            self.error = Some(ErrorEvent { status: error.status, data: data.to_owned() });
             reservation.ends_as(Ending::Failed);
         }
         if facts.done {
@@ -202,6 +220,9 @@ impl Whole {
     }
 }
 
+/// Passes counts on where they are told: half of them would make a cost that is none.
 fn note_usage(usage: Usage, reservation: &mut Reservation) {
-    reservation.usage(usage.prompt_tokens, usage.cached_tokens(), usage.completion_tokens);
+    if let (Some(prompt_tokens), Some(output_tokens)) = (usage.prompt_tokens, usage.output_tokens()) {
+        reservation.usage(prompt_tokens, usage.cached_tokens(), output_tokens);
+    }
 }

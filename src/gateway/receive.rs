@@ -6,8 +6,9 @@ use axum::body::Body;
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, Method, Request, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
+use tokio::time::{Instant, timeout_at};
 
-use super::{Gateway, error::Refusal, headers::REQUEST_ID};
+use super::{Gateway, error::Refusal, fault::Limit, headers::REQUEST_ID, offload};
 use crate::{
     domain::{Bounds, Endpoint, Named, Timestamp, Tradeoff},
     wire::openai::{self, Shape},
@@ -19,9 +20,6 @@ const TTFT_HEADERS: [&str; 3] = ["x-slo-ttft-ms", "x-llm-d-slo-ttft-ms", "x-bear
 const TPOT_HEADERS: [&str; 3] = ["x-slo-tpot-ms", "x-llm-d-slo-tpot-ms", "x-bear-tpot-ms"];
 /// Longest request id that is echoed and logged, bytes.
 const MAX_REQUEST_ID_BYTES: usize = 256;
-
-/// Largest body parsed on an async worker, bytes: about a quarter of a millisecond's work.
-const MAX_INLINE_BYTES: usize = 128 << 10;
 
 /// A request as it came, with what routing reads of it.
 pub(super) struct Received {
@@ -48,10 +46,15 @@ pub(super) struct Asks {
     pub(super) tradeoff: Tradeoff,
 }
 
+/// Makes a request id.
+pub(super) fn fresh_id() -> String {
+    format!("req-{:032x}", rand::random::<u128>())
+}
+
 /// Returns the client's request id, or a fresh one.
 pub(super) fn request_id(headers: &HeaderMap) -> Result<String, Refusal> {
     let Some(value) = headers.get(REQUEST_ID) else {
-        return Ok(format!("req-{:032x}", rand::random::<u128>()));
+        return Ok(fresh_id());
     };
     match value.to_str() {
         Ok(id) if !id.is_empty() && id.len() <= MAX_REQUEST_ID_BYTES => Ok(id.to_owned()),
@@ -63,27 +66,30 @@ pub(super) fn request_id(headers: &HeaderMap) -> Result<String, Refusal> {
     }
 }
 
-/// Reads the whole request.
+/// Reads the whole request, until its time is up.
 pub(super) async fn receive(
     gateway: &Gateway,
     id: String,
     endpoint: Endpoint,
     request: Request<Body>,
+    ends_at: Instant,
 ) -> Result<Received, Refusal> {
     let (head, body) = request.into_parts();
-    let body = read_body(gateway.config.listen.max_body_mib, &head.headers, body).await?;
+    let body = read_body(gateway, &head.headers, body, ends_at).await?;
     let arrived = gateway.clock.now();
     let shape = match endpoint {
         Endpoint::Chat => Shape::Chat,
         Endpoint::Completions => Shape::Completion,
         Endpoint::Other(_) => Shape::Opaque,
     };
-    let request = Arc::new(parse(body.clone(), shape).await?);
+    let whole = body.clone();
+    let parse = move || openai::Request::parse(&whole, shape);
+    let request = Arc::new(offload::over_body(body.len(), parse).await??);
     let asks = read_asks(gateway, &head.headers, &request)?;
     Ok(Received {
         id,
         arrived,
-        named: named(gateway, &request.model)?,
+        named: named(gateway, &request.model, &endpoint)?,
         path_and_query: head.uri.path_and_query().map_or_else(|| "/".into(), ToString::to_string),
         endpoint,
         method: head.method,
@@ -94,35 +100,53 @@ pub(super) async fn receive(
     })
 }
 
-/// Parses a body, a large one off the async workers.
-async fn parse(body: Bytes, shape: Shape) -> Result<openai::Request, Refusal> {
-    if body.len() <= MAX_INLINE_BYTES {
-        return Ok(openai::Request::parse(&body, shape)?);
-    }
-    let parsed = tokio::task::spawn_blocking(move || openai::Request::parse(&body, shape)).await;
-    parsed.map_or(Err(Refusal::Internal { why: "the body could not be parsed" }), |parsed| Ok(parsed?))
-}
-
-/// Reads a body of at most `limit_mib`.
-pub(super) async fn read_body(limit_mib: u32, headers: &HeaderMap, body: Body) -> Result<Bytes, Refusal> {
+/// Reads a body of at most the size taken, with no longer silence than an answer may have.
+pub(super) async fn read_body(
+    gateway: &Gateway,
+    headers: &HeaderMap,
+    body: Body,
+    ends_at: Instant,
+) -> Result<Bytes, Refusal> {
+    let limit_mib = gateway.config.listen.max_body_mib;
     let limit = usize::try_from(limit_mib).unwrap_or(usize::MAX).saturating_mul(1 << 20);
     let announced = headers.get(header::CONTENT_LENGTH).and_then(|v| v.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > limit) {
         return Err(Refusal::TooLarge { limit_mib });
     }
-    match Limited::new(body, limit).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => Err(Refusal::TooLarge { limit_mib }),
-        Err(error) => Err(Refusal::Unreadable { why: error.to_string() }),
+    let mut body = Limited::new(body, limit);
+    let mut pieces: Vec<Bytes> = Vec::new();
+    loop {
+        let silent_until = Instant::now() + gateway.limits.idle;
+        let frame = match timeout_at(silent_until.min(ends_at), body.frame()).await {
+            Ok(Some(frame)) => frame,
+            Ok(None) => break,
+            Err(_) => {
+                let limit = if silent_until < ends_at { Limit::Idle } else { Limit::Total };
+                return Err(Refusal::SlowBody { limit });
+            }
+        };
+        match frame {
+            Ok(frame) => pieces.extend(frame.into_data()),
+            Err(error) if error.is::<LengthLimitError>() => return Err(Refusal::TooLarge { limit_mib }),
+            Err(why) => return Err(Refusal::Unreadable { why }),
+        }
     }
+    Ok(match pieces.as_slice() {
+        [whole] => whole.clone(),
+        pieces => pieces.concat().into(),
+    })
 }
 
 /// Finds what the `model` member names, by way of the configured aliases.
-fn named(gateway: &Gateway, model: &str) -> Result<Named, Refusal> {
+fn named(gateway: &Gateway, model: &str, endpoint: &Endpoint) -> Result<Named, Refusal> {
     let config = gateway.router.config();
     let target = config.aliases.get(model).map_or(model, String::as_str);
     if target == config.virtual_model {
-        return Ok(Named::Virtual);
+        return match endpoint {
+            Endpoint::Chat | Endpoint::Completions => Ok(Named::Virtual),
+            // Which models serve such a path is not known.
+            Endpoint::Other(path) => Err(Refusal::NeedsModel { model: model.to_owned(), path: path.clone() }),
+        };
     }
     let pool = gateway.router.pool();
     pool.model_index(target).map(Named::Model).ok_or_else(|| {

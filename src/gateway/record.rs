@@ -1,19 +1,22 @@
 //! Predicted against realised: metrics, the request's span and log line, and the decision row.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use http::StatusCode;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use tracing::Span;
 
-use super::spans::{self, StageTimes};
+use super::{
+    error::status_class,
+    receive::Received,
+    spans::{self, StageTimes},
+};
 use crate::{
     domain::{Candidate, Decision, Ending, Now, Outcome, PromptCount, Timestamp},
     pool::{Pool, SettleSink},
     predict::QueryFeatures,
-    store::{DecisionRow, LoggedFeatures, Recorder},
+    store::{DecisionRow, LoggedQuery, Recorder},
     telemetry::names::{self, attribute, label, span},
-    wire::openai,
 };
 
 /// Metric handles that would otherwise be looked up for each request.
@@ -35,6 +38,11 @@ struct InstanceMeters {
     tokens: [Counter; 3],
     targets: [Counter; 3],
 }
+
+/// Positions in [`InstanceMeters::targets`].
+const MET: usize = 0;
+const MISSED: usize = 1;
+const UNOBSERVED: usize = 2;
 
 impl Meters {
     /// Makes the handles on the recorder installed now.
@@ -106,9 +114,15 @@ impl Meters {
         }
     }
 
-    fn settled(&self, outcome: &Outcome, decision: &Decision) {
+    fn settled(&self, outcome: &Outcome, decision: &Decision, answers: u32) {
         let Some(meters) = self.instances.get(outcome.instance) else { return };
-        meters.settled(outcome, decision);
+        meters.settled(outcome, decision, answers);
+    }
+
+    /// Judges a request by its last attempt.
+    fn judge(&self, last: &Last) {
+        let Some(meters) = self.instances.get(last.outcome.instance) else { return };
+        meters.judge(last);
     }
 }
 
@@ -133,7 +147,7 @@ impl InstanceMeters {
         }
     }
 
-    fn settled(&self, outcome: &Outcome, decision: &Decision) {
+    fn settled(&self, outcome: &Outcome, decision: &Decision, answers: u32) {
         if outcome.ending == Ending::Complete {
             self.e2e.record(outcome.e2e_s);
         }
@@ -148,13 +162,12 @@ impl InstanceMeters {
         let chosen = decision.chosen();
         if let Some(ttft_s) = outcome.ttft_s {
             self.ttft.record(ttft_s);
-            if let (Some(tokens @ 2..), Ending::Complete) = (outcome.output_tokens, outcome.ending) {
-                self.tpot.record((outcome.e2e_s - ttft_s) / f64::from(tokens - 1));
+            if let (Some(tokens), Ending::Complete) = (outcome.output_tokens, outcome.ending)
+                && let Some(tpot_s) = time_per_token(outcome.e2e_s - ttft_s, tokens, answers)
+            {
+                self.tpot.record(tpot_s);
             }
             self.compare(ttft_s, chosen);
-        }
-        if let Some(target_ms) = decision.ttft_target_ms {
-            self.judge(target_ms / 1e3, outcome, chosen);
         }
     }
 
@@ -172,22 +185,20 @@ impl InstanceMeters {
         }
     }
 
-    /// Counts a target as met, missed or unobserved. A client that left before the target's end
-    /// shows neither.
-    fn judge(&self, target_s: f64, outcome: &Outcome, chosen: Option<&Candidate>) {
-        let judged = match outcome.ttft_s {
-            Some(ttft_s) if ttft_s <= target_s => 0,
-            Some(_) => 1,
-            None if outcome.ending == Ending::TimedOut => 1,
-            None => 2,
-        };
+    fn judge(&self, last: &Last) {
+        let Some(judged) = last.attainment() else { return };
         self.targets[judged].increment(1);
-        if judged == 0
-            && let Some(utility) = chosen.and_then(|chosen| chosen.utility)
-        {
+        if let (MET, Some(utility)) = (judged, last.utility) {
             self.on_time_utility.increment(utility);
         }
     }
+}
+
+/// Returns the seconds between two tokens of one answer, where `answers` of them run side by side; absent
+/// where none has two.
+fn time_per_token(decode_s: f64, output_tokens: u32, answers: u32) -> Option<f64> {
+    let each_tokens = f64::from(output_tokens) / f64::from(answers.max(1));
+    (each_tokens > 1.0).then(|| decode_s / (each_tokens - 1.0))
 }
 
 /// Hears of one attempt's end and writes it down.
@@ -195,9 +206,14 @@ pub(super) struct Attempted {
     pub(super) meters: Arc<Meters>,
     pub(super) recorder: Recorder,
     pub(super) decided_at: Timestamp,
-    pub(super) streamed: bool,
+    pub(super) query: LoggedQuery,
+    /// Its first token can be seen: it is streamed, and a chat or a completion.
+    pub(super) observable: bool,
+    /// Answers asked for, over all prompts.
+    pub(super) answers: u32,
     pub(super) features: Option<Arc<QueryFeatures>>,
-    pub(super) request: Arc<openai::Request>,
+    /// Where the operator keeps prompts.
+    pub(super) prompt: Option<String>,
     pub(super) journey: Arc<Shared>,
     /// Set once routed; taken at the end.
     pub(super) decision: Mutex<Option<Decision>>,
@@ -215,19 +231,16 @@ impl SettleSink for Attempted {
         let decision = self.decision.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(decision) = decision else { return };
         let _settling = tracing::info_span!(parent: &self.journey.span, span::SETTLE).entered();
-        self.meters.settled(outcome, &decision);
-        self.journey.note_outcome(outcome, &decision);
-        let features = self.features.as_ref().and_then(|features| {
-            let version = features.version().to_owned();
-            serde_json::to_value(&**features).ok().map(|values| LoggedFeatures { version, values })
-        });
+        self.meters.settled(outcome, &decision, self.answers);
+        self.journey.note_outcome(outcome, &decision, self.observable);
         self.recorder.record(DecisionRow {
             decided_at: self.decided_at,
             decision,
-            streamed: self.streamed,
+            query: self.query.clone(),
             outcome: outcome.clone(),
-            features,
-            prompt: self.recorder.keeps_prompts().then(|| self.request.prompt_text()),
+            features: self.features.clone().map(Into::into),
+            prompt: self.prompt.clone(),
+            origin: None,
         });
     }
 }
@@ -235,20 +248,39 @@ impl SettleSink for Attempted {
 /// What a request's attempts and its end share.
 pub(super) struct Shared {
     pub(super) span: Span,
+    tpot_target_ms: OnceLock<f64>,
     last: Mutex<Option<Last>>,
 }
 
-/// The last settled attempt, as far as the log line needs it.
+/// The last settled attempt, as far as the request's judgement and its log line need it.
 struct Last {
     outcome: Outcome,
     model: String,
     instance: String,
     reason: &'static str,
     predicted_ttft_s: Option<f64>,
+    utility: Option<f64>,
+    target_s: Option<f64>,
+    observable: bool,
+}
+
+impl Last {
+    /// Returns whether the target was met, missed or unobserved; absent without a target. A client that
+    /// left before the target's end shows neither of the first two.
+    fn attainment(&self) -> Option<usize> {
+        let target_s = self.target_s?;
+        let left = self.outcome.ending == Ending::Cancelled && self.outcome.e2e_s <= target_s;
+        Some(match self.outcome.ttft_s {
+            _ if !self.observable => UNOBSERVED,
+            Some(ttft_s) if ttft_s <= target_s => MET,
+            None if left => UNOBSERVED,
+            _ => MISSED,
+        })
+    }
 }
 
 impl Shared {
-    fn note_outcome(&self, outcome: &Outcome, decision: &Decision) {
+    fn note_outcome(&self, outcome: &Outcome, decision: &Decision, observable: bool) {
         self.span.record(attribute::ENDING, outcome.ending.label());
         for (name, value) in
             [(attribute::TTFT_MS, outcome.ttft_s.map(|s| s * 1e3)), (attribute::COST_USD, outcome.cost_usd)]
@@ -273,6 +305,9 @@ impl Shared {
             instance: chosen.map(|c| c.instance.to_string()).unwrap_or_default(),
             reason: decision.reason.label(),
             predicted_ttft_s: chosen.and_then(|c| c.ttft_s),
+            utility: chosen.and_then(|c| c.utility),
+            target_s: decision.ttft_target_ms.map(|ms| ms / 1e3),
+            observable,
         };
         *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(last);
     }
@@ -302,7 +337,7 @@ impl Journey {
         let operation = if endpoint == "completions" { "text_completion" } else { endpoint };
         let span = spans::request(route, operation, request_id);
         Self {
-            shared: Arc::new(Shared { span, last: Mutex::new(None) }),
+            shared: Arc::new(Shared { span, tpot_target_ms: OnceLock::new(), last: Mutex::new(None) }),
             meters: Arc::clone(meters),
             clock: Arc::clone(clock),
             request_id: request_id.to_owned(),
@@ -314,8 +349,12 @@ impl Journey {
     }
 
     /// Notes what was asked for.
-    pub(super) fn asks(&self, asked: &openai::Request) {
-        spans::note_request(&self.shared.span, asked);
+    pub(super) fn asks(&self, received: &Received) {
+        spans::note_request(&self.shared.span, &received.request);
+        if let Some(target) = received.asks.tpot_target {
+            let ms = *self.shared.tpot_target_ms.get_or_init(|| target.as_secs_f64() * 1e3);
+            self.shared.span.record(attribute::TPOT_TARGET_MS, ms);
+        }
     }
 
     /// Notes the status that the client gets.
@@ -342,11 +381,22 @@ impl Drop for Journey {
         let left = last.as_ref().is_some_and(|last| last.outcome.ending == Ending::Cancelled);
         let status = match self.status {
             _ if left && self.refused.is_none() => "cancelled",
+            None if std::thread::panicking() => "5xx",
             None => "cancelled",
-            Some(status) if status.is_server_error() => "5xx",
-            Some(status) if status.is_client_error() => "4xx",
-            Some(_) => "2xx",
+            Some(status) => status_class(status),
         };
+        if let Some(last) = &last {
+            // A refusal for the client's own fault tells nothing of the target.
+            if status != "4xx" {
+                self.meters.judge(last);
+            }
+            if self.refused.is_none() && matches!(last.outcome.ending, Ending::Failed | Ending::TimedOut) {
+                spans::note_failure(&self.shared.span, last.outcome.ending.label());
+            }
+        }
+        if status == "5xx" {
+            spans::note_failure(&self.shared.span, self.refused.unwrap_or("panic"));
+        }
         let model = last.as_ref().map_or("none", |last| last.model.as_str());
         counter!(
             names::REQUESTS.name,
@@ -367,6 +417,7 @@ impl Drop for Journey {
             reason = last.as_ref().map(|last| last.reason),
             refused = self.refused,
             ending = outcome.map(|o| o.ending.label()),
+            tpot_target_ms = self.shared.tpot_target_ms.get(),
             predicted_ttft_ms = last.as_ref().and_then(|last| last.predicted_ttft_s).map(ms),
             ttft_ms = outcome.and_then(|o| o.ttft_s).map(ms),
             took_ms = ms(self.clock.now().since(self.started).as_secs_f64()),
@@ -375,5 +426,61 @@ impl Drop for Journey {
             cost_usd = outcome.and_then(|o| o.cost_usd),
             "request {status}"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn last(ending: Ending, ttft_s: Option<f64>, e2e_s: f64) -> Last {
+        Last {
+            outcome: Outcome {
+                attempt_id: String::new(),
+                instance: 0,
+                ending,
+                ttft_s,
+                e2e_s,
+                prompt_tokens: None,
+                cached_tokens: None,
+                output_tokens: None,
+                cost_usd: None,
+            },
+            model: String::new(),
+            instance: String::new(),
+            reason: "",
+            predicted_ttft_s: None,
+            utility: None,
+            target_s: Some(1.0),
+            observable: true,
+        }
+    }
+
+    #[test]
+    fn a_target_is_met_missed_or_unobserved() {
+        for (ending, ttft_s, e2e_s, want) in [
+            (Ending::Complete, Some(0.5), 9.0, MET),
+            (Ending::Cancelled, Some(0.5), 9.0, MET),
+            (Ending::Failed, Some(1.5), 9.0, MISSED),
+            (Ending::Complete, None, 9.0, MISSED),
+            (Ending::Failed, None, 0.1, MISSED),
+            (Ending::TimedOut, None, 9.0, MISSED),
+            (Ending::Cancelled, None, 0.5, UNOBSERVED),
+            (Ending::Cancelled, None, 9.0, MISSED),
+        ] {
+            assert_eq!(last(ending, ttft_s, e2e_s).attainment(), Some(want), "{ending:?} {ttft_s:?} {e2e_s}");
+        }
+        let whole = Last { observable: false, ..last(Ending::Complete, None, 9.0) };
+        assert_eq!(whole.attainment(), Some(UNOBSERVED));
+        let free = Last { target_s: None, ..last(Ending::Complete, None, 9.0) };
+        assert_eq!(free.attainment(), None);
+    }
+
+    #[test]
+    fn answers_side_by_side_share_their_time() {
+        assert_eq!(time_per_token(1.0, 11, 1), Some(0.1));
+        assert_eq!(time_per_token(1.0, 44, 4), Some(0.1));
+        assert_eq!(time_per_token(1.0, 4, 4), None);
+        assert_eq!(time_per_token(1.0, 1, 1), None);
     }
 }

@@ -6,15 +6,26 @@ use axum::{
     Json, Router,
     body::Body,
     extract::{Path, State},
+    middleware::{Next, from_fn},
     response::{IntoResponse, Response},
     routing::{MethodRouter, get, post},
 };
-use http::{HeaderMap, HeaderName, Method, Request, StatusCode, header};
+use futures::FutureExt;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, header};
+use tokio::time::Instant;
 
-use super::{Gateway, describe::describe, error::Refusal, flow, receive};
+use super::{
+    Gateway,
+    describe::{For, describe},
+    error::Refusal,
+    flow, offload, receive,
+};
 use crate::{
     domain::{Decision, Endpoint},
-    wire::openai::{ModelCard, ModelList},
+    wire::{
+        body::Members,
+        openai::{ModelCard, ModelList, RequestError},
+    },
 };
 
 /// Returns the client-facing application.
@@ -30,7 +41,19 @@ pub(super) fn app(gateway: Arc<Gateway>) -> Router {
         .route("/ready", only(get(ready)))
         .route("/metrics", only(get(metrics)))
         .fallback(no_such_path)
+        .layer(from_fn(catch_panics))
         .with_state(gateway)
+}
+
+/// Answers a 500 where a handler panics. What it held is dropped: reservations settle themselves.
+async fn catch_panics(request: Request<Body>, next: Next) -> Response {
+    let headers = request.headers().clone();
+    let answering = std::panic::AssertUnwindSafe(next.run(request)).catch_unwind();
+    answering.await.unwrap_or_else(|_| {
+        // The panic's text may quote the prompt.
+        tracing::error!("a request's handler panicked");
+        with_id(&headers, Refusal::Internal { why: "the request could not be handled" }.into_response())
+    })
 }
 
 /// Answers other methods in OpenAI's error shape.
@@ -41,9 +64,10 @@ fn only(methods: MethodRouter<Arc<Gateway>>) -> MethodRouter<Arc<Gateway>> {
     })
 }
 
-/// Echoes the client's request id where there is a good one.
+/// Echoes the client's request id, or a fresh one where there is no good one.
 fn with_id(headers: &HeaderMap, mut response: Response) -> Response {
-    if let Some(id) = receive::request_id(headers).ok().and_then(|id| id.parse().ok()) {
+    let id = receive::request_id(headers).unwrap_or_else(|_| receive::fresh_id());
+    if let Ok(id) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(super::headers::REQUEST_ID, id);
     }
     response
@@ -79,16 +103,21 @@ async fn dry_run(State(gateway): State<Arc<Gateway>>, request: Request<Body>) ->
 
 async fn decide(gateway: &Gateway, request: Request<Body>) -> Result<Decision, Refusal> {
     let id = receive::request_id(request.headers())?;
+    let ends_at = Instant::now() + gateway.limits.total;
     let (head, body) = request.into_parts();
-    let body = receive::read_body(gateway.config.listen.max_body_mib, &head.headers, body).await?;
-    let members = crate::wire::body::Members::scan(&body).map_err(crate::wire::openai::RequestError::from)?;
-    let completion = members.last("messages").is_none() && members.last("prompt").is_some();
+    let body = receive::read_body(gateway, &head.headers, body, ends_at).await?;
+    let whole = body.clone();
+    let is_completion = move || {
+        let members = Members::scan(&whole)?;
+        Ok(members.last("messages").is_none() && members.last("prompt").is_some())
+    };
+    let completion = offload::over_body(body.len(), is_completion).await?.map_err(RequestError::Body)?;
     let endpoint = if completion { Endpoint::Completions } else { Endpoint::Chat };
-    let request = Request::from_parts(head, Body::from(body.clone()));
-    let received = receive::receive(gateway, id, endpoint, request).await?;
-    let described = describe(gateway, &received).await;
+    let request = Request::from_parts(head, Body::from(body));
+    let received = receive::receive(gateway, id, endpoint, request, ends_at).await?;
+    let seen = describe(gateway, &received, For::Show).await;
     let now = gateway.clock.now();
-    Ok(gateway.router.dry_run(&described, now, &mut rand::rng())?)
+    Ok(gateway.router.dry_run(&seen.described, now, &mut rand::rng())?)
 }
 
 async fn models(State(gateway): State<Arc<Gateway>>) -> Json<ModelList> {
@@ -116,13 +145,10 @@ fn cards(gateway: &Gateway) -> Vec<ModelCard> {
 }
 
 /// Ready where at least one instance may be chosen.
-async fn ready(State(gateway): State<Arc<Gateway>>) -> (StatusCode, &'static str) {
+async fn ready(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
     let (pool, now) = (gateway.router.pool(), gateway.clock.now());
-    if (0..pool.len()).any(|i| pool.view(i, now).usable.is_ok()) {
-        (StatusCode::OK, "ready")
-    } else {
-        (StatusCode::SERVICE_UNAVAILABLE, "no usable instance")
-    }
+    let usable = (0..pool.len()).any(|i| pool.usable(i, now).is_ok());
+    if usable { Ok("ready") } else { Err(Refusal::NotReady) }
 }
 
 async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
@@ -132,4 +158,26 @@ async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     gateway.meters.show_ledgers(gateway.router.pool());
     let kind: (HeaderName, &str) = (header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8");
     ([kind], exposition.render()).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_a_500_in_openais_shape() {
+        let panics = get(async || -> &'static str { panic!("a-secret-prompt") });
+        let app: Router = Router::new().route("/", panics).layer(from_fn(catch_panics));
+        let request = Request::get("/").header("x-request-id", "mine").body(Body::empty()).unwrap();
+        let response = app.oneshot(request).await.unwrap();
+        assert_eq!(response.status(), 500);
+        assert_eq!(response.headers()["x-request-id"], "mine");
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        let body: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        assert_eq!(body["error"]["code"], "internal");
+        assert!(!body.to_string().contains("a-secret-prompt"));
+    }
 }

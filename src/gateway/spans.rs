@@ -27,6 +27,9 @@ pub(super) fn request(route: &str, operation: &'static str, request_id: &str) ->
         span::REQUEST,
         { attribute::OTEL_NAME } = format!("POST {route}").as_str(),
         { attribute::OTEL_KIND } = "server",
+        { attribute::OTEL_STATUS } = tracing::field::Empty,
+        { attribute::HTTP_METHOD } = "POST",
+        { attribute::PROVIDER } = "openai",
         { attribute::REQUEST_MODEL } = tracing::field::Empty,
         { attribute::REQUEST_MAX_TOKENS } = tracing::field::Empty,
         { attribute::REQUEST_CHOICES } = tracing::field::Empty,
@@ -42,6 +45,7 @@ pub(super) fn request(route: &str, operation: &'static str, request_id: &str) ->
         { attribute::LAMBDA } = tracing::field::Empty,
         { attribute::DELTA } = tracing::field::Empty,
         { attribute::TTFT_TARGET_MS } = tracing::field::Empty,
+        { attribute::TPOT_TARGET_MS } = tracing::field::Empty,
         { attribute::PREDICTED_TTFT_MS } = tracing::field::Empty,
         { attribute::PREDICTED_OUTPUT_TOKENS } = tracing::field::Empty,
         { attribute::PREDICTED_ACCURACY } = tracing::field::Empty,
@@ -90,6 +94,12 @@ pub(super) fn note_request(span: &Span, asked: &openai::Request) {
     if let Some(tokens) = asked.max_tokens {
         span.record(attribute::REQUEST_MAX_TOKENS, tokens);
     }
+}
+
+/// Notes in a span that what it covers failed, and by what.
+pub(super) fn note_failure(span: &Span, kind: &str) {
+    span.record(attribute::OTEL_STATUS, "ERROR");
+    span.record(attribute::ERROR_TYPE, kind);
 }
 
 /// Notes a decision in the request's span.

@@ -14,7 +14,11 @@ use super::{
     tokenize::Tokenizers,
 };
 use crate::{
-    domain::Now, predict::Predictor, router::Router, store::Recorder, telemetry::prometheus::Exposition,
+    domain::Now,
+    predict::Predictor,
+    router::Router,
+    store::Recorder,
+    telemetry::{prometheus::Exposition, without_secrets},
 };
 
 /// What a gateway is made of.
@@ -92,7 +96,7 @@ pub(super) struct Upstream {
 
 impl Upstream {
     fn parse(url: &str) -> Result<Self, GatewayError> {
-        let bad = || GatewayError::Url { url: url.to_owned() };
+        let bad = || GatewayError::Url { url: without_secrets(url) };
         let base: Uri = url.trim_end_matches('/').parse().map_err(|_| bad())?;
         let known = matches!(base.scheme_str(), Some("http" | "https"));
         if !known || base.authority().is_none() || base.query().is_some() {

@@ -6,7 +6,7 @@
 use super::{
     Estimator, EstimatorEntry, EstimatorSetup,
     prefill_throughput::PrefillThroughput,
-    replay::{Ended, Goal, Replayed, Scenario, StateError, plain},
+    replay::{Ended, Goal, Place, Replayed, Scenario, StateError, plain},
 };
 use crate::{
     domain::{
@@ -23,7 +23,8 @@ pub(super) const ENTRY: EstimatorEntry = EstimatorEntry {
     construct: |setup| Box::new(Bea::new(setup)),
 };
 
-/// The replaying estimator; hands views without state or coefficients on to eq. 8.
+/// The replaying estimator; hands views without state or coefficients, and states that cannot be replayed,
+/// on to eq. 8.
 #[derive(Clone, Debug)]
 pub struct Bea {
     step_limit: u64,
@@ -37,6 +38,7 @@ impl Bea {
         Self { step_limit: setup.config.step_limit, otherwise: PrefillThroughput::new(setup) }
     }
 
+    /// Returns what a replay says; absent where the state breaks its rules.
     fn replay(
         &self,
         load: QueryLoad,
@@ -44,7 +46,7 @@ impl Bea {
         (b, overhead): (&BatchTimeCoefficients, &Overhead),
         now: Timestamp,
         horizon: Horizon,
-    ) -> Estimate {
+    ) -> Option<Estimate> {
         let scenario = Scenario {
             snapshot: &basis.snapshot,
             predicted_remaining: &basis.predicted_remaining,
@@ -60,7 +62,7 @@ impl Bea {
         };
         let replayed = plain(&scenario, Goal { output_tokens, step_limit: self.step_limit });
         let mut estimate = Estimate {
-            ttft: Err(NoEstimate::InvalidState),
+            ttft: Err(NoEstimate::Unschedulable),
             e2e_s: None,
             tpot_s: None,
             spread_s: None,
@@ -72,12 +74,10 @@ impl Bea {
         };
         match replayed {
             Ok(replayed) => fill(&mut estimate, &replayed, overhead, horizon),
-            Err(StateError::TooLong { place: super::replay::Place::Query, .. }) => {
-                estimate.ttft = Err(NoEstimate::Unschedulable);
-            }
-            Err(_) => {}
+            Err(StateError::TooLong { place: Place::Query, .. }) => {}
+            Err(_) => return None,
         }
-        estimate
+        Some(estimate)
     }
 }
 
@@ -87,10 +87,11 @@ impl Estimator for Bea {
     }
 
     fn estimate(&self, load: QueryLoad, view: &InstanceView, now: Timestamp, horizon: Horizon) -> Estimate {
-        match (&view.basis, &view.spec.batch_time) {
+        let replayed = match (&view.basis, &view.spec.batch_time) {
             (Some(basis), Some(b)) => self.replay(load, basis, (b, &view.spec.overhead), now, horizon),
-            _ => self.otherwise.estimate(load, view, now, horizon),
-        }
+            _ => None,
+        };
+        replayed.unwrap_or_else(|| self.otherwise.estimate(load, view, now, horizon))
     }
 }
 
@@ -171,8 +172,22 @@ mod tests {
         let view = view(spec(), Some(basis()));
         let too_long = bea().estimate(load(40_000), &view, now, Horizon::FirstToken);
         assert_eq!(too_long.ttft, Err(NoEstimate::Unschedulable));
-        let broken = bea().estimate(load(0), &view, now, Horizon::FirstToken);
-        assert_eq!(broken.ttft, Err(NoEstimate::InvalidState));
+    }
+
+    #[test]
+    fn a_state_that_breaks_the_rules_goes_to_coarser_estimators() {
+        let broken = |change: &dyn Fn(&mut crate::domain::Snapshot)| {
+            let mut basis = basis();
+            change(std::sync::Arc::make_mut(&mut basis.snapshot));
+            let now = basis.snapshot.captured_unix_us;
+            let estimate = bea().estimate(load(100), &view(spec(), Some(basis)), now, Horizon::FirstToken);
+            (estimate.source, estimate.ttft.is_ok())
+        };
+        let coarser = (EstimateSource::PrefillThroughput, true);
+        assert_eq!(broken(&|s| s.running[0].computed_tokens = 9_999), coarser);
+        assert_eq!(broken(&|s| s.engine.scheduler = String::from("other")), coarser);
+        assert_eq!(broken(&|s| s.running[0].id = String::from("a-stranger-without-length")), coarser);
+        assert_eq!(broken(&|_| {}), (EstimateSource::Bea, true));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A bad line gives an error line with its number and the path of the offending value.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -21,7 +21,7 @@ struct InputLine {
     calibration: BatchTimeCoefficients,
     now_unix_us: Timestamp,
     #[serde(default)]
-    predicted_remaining: HashMap<String, f64>,
+    predicted_remaining: BTreeMap<String, f64>,
     #[serde(default)]
     dispatched: Vec<DispatchedLine>,
     query: QueryLine,
@@ -57,6 +57,15 @@ struct QueryLine {
     priority: i32,
 }
 
+/// Most batches of one trace; later ones run untraced.
+pub const MAX_TRACED_BATCHES: usize = 100_000;
+
+/// Most ids that the batches of one trace name together, those past the last whole batch left out.
+pub const MAX_TRACED_IDS: usize = 1_000_000;
+
+/// The largest coefficient taken, seconds: one that lasts eleven days a token is a slip of units.
+pub const MAX_COEFFICIENT_S: f64 = 1e6;
+
 /// What one line asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct LineOptions {
@@ -79,7 +88,7 @@ pub struct Answer {
     pub ttft_s: Option<f64>,
     /// Batches formed and run, and empty formations that preempted.
     pub steps: u64,
-    /// To the start of the batch in which it is first scheduled.
+    /// Until a batch begins that has the query in it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub wait_s: Option<f64>,
     /// From there to the first token.
@@ -91,6 +100,9 @@ pub struct Answer {
     /// The batches, where asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub batches: Option<Vec<AnswerBatch>>,
+    /// Whether the trace reached its bound and says nothing of later batches.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub trace_truncated: bool,
 }
 
 /// One batch of a trace; times are seconds.
@@ -131,6 +143,14 @@ pub enum LineError {
         /// The value.
         tokens: f64,
     },
+    /// A coefficient that is no time.
+    #[error("{value} is no time a batch could take; coefficients are seconds, from 0 to {MAX_COEFFICIENT_S}")]
+    Coefficient {
+        /// Its key.
+        key: &'static str,
+        /// The value.
+        value: f64,
+    },
     /// A state that cannot be replayed.
     #[error("{0}")]
     State(#[from] StateError),
@@ -143,6 +163,7 @@ impl LineError {
         match self {
             Self::Parse { path, .. } | Self::Length { path, .. } => path.clone(),
             Self::Schema { .. } => String::from("snapshot.schema"),
+            Self::Coefficient { key, .. } => format!("calibration.{key}"),
             Self::State(StateError::Engine(error)) => match error {
                 EngineError::UnknownScheduler { .. } => String::from("snapshot.engine.scheduler"),
                 EngineError::BlockSizeZero => String::from("snapshot.engine.block_size"),
@@ -185,6 +206,7 @@ pub fn answer(line: &[u8], options: LineOptions) -> Result<Answer, LineError> {
     if input.snapshot.schema != SCHEMA {
         return Err(LineError::Schema { schema: input.snapshot.schema });
     }
+    check_coefficients(&input.calibration)?;
     let mut predicted_remaining = HashMap::with_capacity(input.predicted_remaining.len());
     for (id, &tokens) in &input.predicted_remaining {
         predicted_remaining.insert(id.clone(), whole(tokens, || format!("predicted_remaining.{id}"))?);
@@ -205,6 +227,15 @@ pub fn answer(line: &[u8], options: LineOptions) -> Result<Answer, LineError> {
         batch_time: BatchTime::from(&input.calibration),
     };
     Ok(replayed(&scenario, options)?)
+}
+
+fn check_coefficients(b: &BatchTimeCoefficients) -> Result<(), LineError> {
+    let BatchTimeCoefficients { b0_s, b1_s, b2_s, b3_s, b4_s } = *b;
+    let all = [("b0_s", b0_s), ("b1_s", b1_s), ("b2_s", b2_s), ("b3_s", b3_s), ("b4_s", b4_s)];
+    match all.into_iter().find(|(_, value)| !(0.0..=MAX_COEFFICIENT_S).contains(value)) {
+        Some((key, value)) => Err(LineError::Coefficient { key, value }),
+        None => Ok(()),
+    }
 }
 
 fn dispatched((i, line): (usize, &DispatchedLine)) -> Result<Dispatched, LineError> {
@@ -229,19 +260,12 @@ fn whole(tokens: f64, path: impl FnOnce() -> String) -> Result<u32, LineError> {
 
 fn replayed(scenario: &Scenario<'_>, options: LineOptions) -> Result<Answer, StateError> {
     let start = Start::new(scenario)?;
-    let names = start.names().to_vec();
-    let mut batches = options.trace.then(Vec::new);
+    let names = start.names().clone();
+    let mut trace = options.trace.then(Trace::default);
     let goal = Goal { output_tokens: 1, step_limit: options.step_limit };
     let Replayed { ended, wait, ttft, steps, .. } = start.plain(goal, |step: Step<'_>| {
-        if let Some(batches) = &mut batches {
-            let id = |slot: usize| names[slot].id(scenario).into_owned();
-            let tokens = step.members.iter().map(|m| (id(m.slot), m.num_scheduled_tokens));
-            batches.push(AnswerBatch {
-                start_s: exact_seconds(step.start),
-                duration_s: exact_seconds(step.duration),
-                scheduled: tokens.collect(),
-                preempted: step.preempted.iter().map(|&slot| id(slot)).collect(),
-            });
+        if let Some(trace) = &mut trace {
+            trace.push(step, |slot| names.name(slot).id(scenario).into_owned());
         }
     });
     let reason = match ended {
@@ -249,6 +273,7 @@ fn replayed(scenario: &Scenario<'_>, options: LineOptions) -> Result<Answer, Sta
         Ended::Unschedulable => Some("unschedulable"),
         Ended::Limit => Some("limit"),
     };
+    let trace_truncated = trace.as_ref().is_some_and(|trace| trace.truncated);
     let prefill = ttft.zip(wait).map(|(ttft, wait)| ttft.saturating_sub(wait));
     Ok(Answer {
         ttft_s: ttft.map(exact_seconds),
@@ -256,8 +281,33 @@ fn replayed(scenario: &Scenario<'_>, options: LineOptions) -> Result<Answer, Sta
         wait_s: ttft.and(wait).map(exact_seconds),
         prefill_s: prefill.map(exact_seconds),
         reason,
-        batches,
+        batches: trace.map(|trace| trace.batches),
+        trace_truncated,
     })
+}
+
+/// The batches shown so far, within the bounds of a trace.
+#[derive(Debug, Default)]
+struct Trace {
+    batches: Vec<AnswerBatch>,
+    ids: usize,
+    truncated: bool,
+}
+
+impl Trace {
+    fn push(&mut self, step: Step<'_>, id: impl Fn(usize) -> String) {
+        self.ids += step.members.len() + step.preempted.len();
+        self.truncated |= self.batches.len() == MAX_TRACED_BATCHES || self.ids > MAX_TRACED_IDS;
+        if self.truncated {
+            return;
+        }
+        self.batches.push(AnswerBatch {
+            start_s: exact_seconds(step.start),
+            duration_s: exact_seconds(step.duration),
+            scheduled: step.members.iter().map(|m| (id(m.slot), m.num_scheduled_tokens)).collect(),
+            preempted: step.preempted.iter().map(|&slot| id(slot)).collect(),
+        });
+    }
 }
 
 /// Returns the double nearest to so many attoseconds; one division would round twice.
@@ -266,4 +316,43 @@ fn exact_seconds(attoseconds: i128) -> f64 {
     let one = 10_u128.pow(18);
     let text = format!("{sign}{}.{:018}", digits / one, digits % one);
     text.parse().unwrap_or(attoseconds as f64 / 1e18)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Member;
+
+    fn step(members: &[Member]) -> Step<'_> {
+        Step { start: 0, duration: 1, members, preempted: &[] }
+    }
+
+    #[test]
+    fn a_trace_ends_after_so_many_batches() {
+        let mut trace = Trace::default();
+        for _ in 0..MAX_TRACED_BATCHES {
+            trace.push(step(&[]), |_| String::new());
+        }
+        assert_eq!((trace.batches.len(), trace.truncated), (MAX_TRACED_BATCHES, false));
+        trace.push(step(&[]), |_| String::new());
+        assert_eq!((trace.batches.len(), trace.truncated), (MAX_TRACED_BATCHES, true));
+    }
+
+    #[test]
+    fn a_trace_ends_after_so_many_ids_and_stays_ended() {
+        let member = Member {
+            slot: 0,
+            num_scheduled_tokens: 1,
+            num_computed_tokens: 0,
+            decodes: false,
+            emits: false,
+            origin: crate::engine::Origin::New,
+        };
+        let mut trace = Trace { ids: MAX_TRACED_IDS - 3, ..Trace::default() };
+        for (members, shown) in [(2, 1), (2, 1), (0, 1)] {
+            trace.push(step(&vec![member; members]), |_| String::from("r"));
+            assert_eq!(trace.batches.len(), shown);
+        }
+        assert!(trace.truncated);
+    }
 }

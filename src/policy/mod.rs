@@ -1,7 +1,7 @@
 //! Routing policies: which candidate serves a query. One file a policy, one line each in [`POLICIES`].
 //!
-//! Choosing reads candidates, the policy's own state and a generator, and changes nothing; state moves
-//! in `dispatched` and `observe`, so a dry run leaves no trace.
+//! A policy that learns or counts does so when it hears of a placement or of an end, never while it is
+//! asked for a choice: asking twice is harmless.
 
 mod bear;
 mod bear_lagrangian;
@@ -40,10 +40,9 @@ pub trait RoutingPolicy: Send + Sync {
     fn observe(&self, _outcome: &Outcome) {}
 }
 
-/// What a policy may look at: the eligible instances in pool order.
+/// The eligible instances in pool order, with what is known and what can be found out of each.
 ///
-/// Predictions are there already; an estimate is made at the first call for a candidate and kept, so
-/// a policy pays only for the candidates it asks about.
+/// [`Self::estimate`] is the costly question (a replay); asked again it repeats its answer.
 pub trait Candidates {
     /// Returns how many candidates there are.
     fn len(&self) -> usize;

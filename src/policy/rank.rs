@@ -7,16 +7,17 @@ use rand::RngCore;
 use super::{Candidates, Choice};
 use crate::{
     affinity::Ranked,
-    domain::{Estimate, Horizon, Query, Reason},
+    domain::{Estimate, Horizon, NoEstimate, Query, Reason},
 };
 
-/// Returns whether an estimate is in the feasible set: finite, and within the target where there is one.
+/// Returns whether an estimate is in the feasible set: within the target where there is one; without one
+/// whatever the engine can ever schedule, however long that may take.
 #[must_use]
 pub fn feasible(estimate: &Estimate, target: Option<Duration>) -> bool {
     match (estimate.ttft, target) {
         (Ok(ttft), Some(target)) => ttft.total_s() <= target.as_secs_f64(),
-        (Ok(_), None) => true,
-        (Err(_), _) => false,
+        (Err(NoEstimate::Unschedulable), _) | (Err(_), Some(_)) => false,
+        (_, None) => true,
     }
 }
 

@@ -140,6 +140,7 @@ pub(super) fn query(target_s: Option<f64>, delta_per_s: f64) -> Query {
         adapter: None,
         endpoint: Endpoint::Chat,
         named: Named::Virtual,
+        requested_model: String::from("auto"),
         needs: Needs::default(),
         streamed: true,
         max_output_tokens: None,

@@ -4,6 +4,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::{domain::Timestamp, pool::PoolConfig};
 
+/// The state of an instance's breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Breaker {
+    /// Requests flow.
+    Closed,
+    /// The cool-down has passed: one probe goes, or is out.
+    Probing,
+    /// Requests are kept away until the cool-down has passed.
+    Open,
+}
+
 /// One instance's health.
 #[derive(Debug, Default)]
 pub(super) struct Health {
@@ -31,6 +42,15 @@ impl Health {
             (Some(until), _) if now < until => Err("breaker open after repeated failures"),
             (Some(_), Some(until)) if now < until => Err("breaker half open, a probe is out"),
             _ => Ok(()),
+        }
+    }
+
+    /// Returns the breaker's state.
+    pub(super) fn breaker(&self, now: Timestamp) -> Breaker {
+        match self.lock().open_until {
+            None => Breaker::Closed,
+            Some(until) if now < until => Breaker::Open,
+            Some(_) => Breaker::Probing,
         }
     }
 

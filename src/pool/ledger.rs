@@ -8,6 +8,7 @@ use std::{
     },
 };
 
+use super::answers::MOST_SEQUENCES;
 use crate::domain::{QueryLoad, Timestamp};
 
 /// One reserved request; its progress moves without the ledger's lock.
@@ -25,6 +26,8 @@ pub(super) struct Entry {
     pub(super) max_output_tokens: Option<u32>,
     /// Whether its answer streams: only then progress is seen before its end.
     pub(super) streamed: bool,
+    /// How many sequences it is in the engine, at least 1.
+    pub(super) sequences: u32,
     /// Microseconds since the epoch; 0: not yet.
     first_token_us: AtomicU64,
     produced_tokens: AtomicU32,
@@ -60,9 +63,14 @@ impl Entry {
         let _ = self.produced_tokens.fetch_update(Ordering::AcqRel, Ordering::Acquire, add);
     }
 
-    /// Returns the tokens counted from its stream.
+    /// Returns the tokens counted from its stream, of all answers together.
     pub(super) fn produced_tokens(&self) -> u32 {
         self.produced_tokens.load(Ordering::Acquire)
+    }
+
+    /// Returns the mean tokens an answer that were counted from its stream.
+    pub(super) fn produced_tokens_each(&self) -> f64 {
+        f64::from(self.produced_tokens()) / f64::from(self.sequences)
     }
 
     /// Marks that a snapshot listed it.
@@ -81,9 +89,11 @@ impl Entry {
 pub(super) struct Settled {
     /// The id sent upstream.
     pub(super) id: Arc<str>,
+    /// How many sequences it was.
+    pub(super) sequences: u32,
     /// When it settled.
     pub(super) at: Timestamp,
-    /// Tokens it had produced.
+    /// Tokens that each of them had produced, about.
     pub(super) produced_tokens: u32,
 }
 
@@ -108,6 +118,7 @@ impl Ledger {
             load: sent.load,
             max_output_tokens: sent.max_output_tokens,
             streamed: sent.streamed,
+            sequences: sent.choices.clamp(1, MOST_SEQUENCES),
             first_token_us: AtomicU64::new(0),
             produced_tokens: AtomicU32::new(0),
             listed: AtomicBool::new(false),
@@ -117,11 +128,12 @@ impl Ledger {
         entry
     }
 
-    /// Takes a request out that ended with `produced_tokens`; returns whether it was in.
+    /// Takes a request out whose answers ended with `produced_tokens` each; returns whether it was in.
     pub(super) fn leave(&mut self, entry: &Entry, at: Timestamp, produced_tokens: u32) -> bool {
         let was_in = self.live.remove(&entry.order).is_some();
         if was_in {
-            self.settled.push_back(Settled { id: Arc::clone(&entry.id), at, produced_tokens });
+            let (id, sequences) = (Arc::clone(&entry.id), entry.sequences);
+            self.settled.push_back(Settled { id, sequences, at, produced_tokens });
             while self.settled.len() > REMEMBERED {
                 self.settled.pop_front();
             }
@@ -158,4 +170,6 @@ pub(super) struct Sent {
     pub(super) max_output_tokens: Option<u32>,
     /// Whether its answer streams.
     pub(super) streamed: bool,
+    /// The answers asked for.
+    pub(super) choices: u32,
 }

@@ -1,9 +1,9 @@
 //! The pool: every instance's live state, read by decisions and written by reservations and sources.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, sync::Arc};
 
 use super::{
-    PoolConfig, PoolError, Reservation, SettleSink, SourceStatus,
+    Breaker, PoolConfig, PoolError, Reservation, SettleSink, SourceStatus,
     ledger::Sent,
     lengths::Lengths,
     plausible,
@@ -31,14 +31,16 @@ pub struct ReserveRequest {
     pub attempt_id: String,
     /// When the request was complete at the router.
     pub arrived: Timestamp,
-    /// Its work on the instance, the predicted length included.
+    /// The work of one answer on the instance, the predicted length included.
     pub load: QueryLoad,
     /// The client's cap on output tokens.
     pub max_output_tokens: Option<u32>,
     /// Whether the answer is streamed; only then a TTFT can be observed.
     pub streamed: bool,
-    /// The answers asked for (`n`).
+    /// The answers asked for (`n`): as many residents.
     pub choices: u32,
+    /// Whether the lengths of its answers tell of the model's: one prompt of a chat or a completion.
+    pub typical: bool,
 }
 
 impl Pool {
@@ -131,15 +133,20 @@ impl Pool {
         self.slots.get(i).map_or(Err("no such instance"), |slot| slot.health.usable(now))
     }
 
+    /// Returns the state of the breaker of instance `i`; absent: no such instance.
+    #[must_use]
+    pub fn breaker(&self, i: usize, now: Timestamp) -> Option<Breaker> {
+        self.slots.get(i).map(|slot| slot.health.breaker(now))
+    }
+
     /// Takes a snapshot of instance `i` from its source; one older than the last is let pass unused.
     ///
     /// # Errors
     /// [`PoolError::Implausible`], [`PoolError::NoInstance`]. The state at hand stays as it is.
     pub fn publish(&self, i: usize, snapshot: Snapshot, received: Timestamp) -> Result<(), PoolError> {
         let slot = self.slot(i)?;
-        let lead = Duration::from_millis(self.config.max_clock_lead_ms);
-        if let Some(why) = plausible::fault(&snapshot, &slot.spec, received, lead) {
-            slot.refuse();
+        if let Err(why) = plausible::check(&snapshot, &slot.spec, received, &self.config) {
+            slot.refuse(why.label());
             return Err(PoolError::Implausible { instance: slot.spec.id.clone(), seq: snapshot.seq, why });
         }
         self.with_context(slot, received, |context| slot.accept(snapshot, context));
@@ -180,6 +187,7 @@ impl Pool {
             load: request.load,
             max_output_tokens: request.max_output_tokens,
             streamed: request.streamed,
+            choices: request.choices,
         };
         slot.health.dispatched(dispatched, &self.config);
         let entry = slot.enter(request.attempt_id.as_str().into(), sent);

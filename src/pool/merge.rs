@@ -4,6 +4,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
+    answers,
     ledger::{Entry, Ledger, Settled},
     remaining::{Whose, clamp, remaining_tokens},
 };
@@ -26,11 +27,12 @@ pub(super) fn predicted_remaining(
     let of = |resident: &Resident| {
         let id = resident.id.as_str();
         let produced = resident.output_tokens;
-        if let Some(entry) = live.get(id) {
+        let request_id = answers::request_id(id);
+        if let Some(entry) = live.get(id).or_else(|| live.get(request_id)) {
             let cap = resident.max_tokens.or(entry.max_output_tokens);
             return remaining_tokens(Whose::Own, f64::from(entry.load.output_tokens), produced, cap);
         }
-        match settled.get(id) {
+        match settled.get(id).or_else(|| settled.get(request_id)) {
             Some(gone) => clamp(gone.produced_tokens.saturating_sub(produced), produced, resident.max_tokens),
             None => {
                 let expected = expected_tokens(resident.prompt_tokens);
@@ -42,7 +44,7 @@ pub(super) fn predicted_remaining(
     residents.map(|resident| (resident.id.clone(), of(resident))).collect()
 }
 
-/// Returns the requests that the snapshot cannot know yet, in dispatch order.
+/// Returns the sequences that the snapshot cannot know yet, in dispatch order.
 ///
 /// Listed ones are in the snapshot. Of the others, one expected after the capture is on its way. One
 /// expected before it has been there and finished if a snapshot listed it or its first token came; is
@@ -55,7 +57,7 @@ pub(super) fn dispatched_since(
 ) -> Arc<[Dispatched]> {
     let captured = snapshot.captured_unix_us;
     let on_its_way = |entry: &&Arc<Entry>| {
-        if remaining.contains_key(&*entry.id) || !fits(entry, &snapshot.engine) {
+        if !fits(entry, &snapshot.engine) {
             return false;
         }
         let may_be_late = !entry.was_listed()
@@ -64,7 +66,9 @@ pub(super) fn dispatched_since(
             && captured < entry.expected.after(grace);
         entry.expected > captured || may_be_late
     };
-    ledger.live().filter(on_its_way).map(|entry| dispatched(entry)).collect()
+    let sequences = ledger.live().filter(on_its_way);
+    let sequences = sequences.flat_map(|entry| answers::dispatched(entry, &snapshot.engine));
+    sequences.filter(|sequence| !remaining.contains_key(&sequence.id)).collect()
 }
 
 /// Returns whether the engine takes a prompt of that length; it refuses others at once.
@@ -72,20 +76,7 @@ pub(super) fn fits(entry: &Entry, engine: &EngineParams) -> bool {
     entry.load.prompt_tokens < engine.max_model_len
 }
 
-/// Returns an entry as the replay takes it.
-pub(super) fn dispatched(entry: &Entry) -> Dispatched {
-    Dispatched {
-        id: entry.id.to_string(),
-        at_unix_us: entry.expected,
-        prompt_tokens: entry.load.prompt_tokens,
-        cached_tokens: entry.load.cached_tokens,
-        cached_blocks_in_use: entry.load.cached_blocks_in_use,
-        output_tokens: entry.load.output_tokens.max(1),
-        priority: entry.load.priority,
-    }
-}
-
-/// Returns how many requests wait or run by snapshot and ledger: the listed and the summed ones that
+/// Returns how many sequences wait or run by snapshot and ledger: the listed and the summed ones that
 /// have not settled since, and those on their way.
 pub(super) fn residents(
     snapshot: &Snapshot,
@@ -94,7 +85,7 @@ pub(super) fn residents(
     on_their_way: usize,
 ) -> u32 {
     let listed = snapshot.running.len() + snapshot.waiting.len();
-    let gone = ledger.settled().filter(|gone| remaining.contains_key(&*gone.id)).count();
+    let gone: usize = ledger.settled().map(|gone| answers::listed(&gone.id, gone.sequences, remaining)).sum();
     let known = (listed + on_their_way).saturating_sub(gone);
     u32::try_from(known).unwrap_or(u32::MAX).saturating_add(snapshot.waiting_beyond.requests)
 }

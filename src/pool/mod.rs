@@ -2,6 +2,7 @@
 //!
 //! Time is an argument. Each instance has its own small lock; totals and snapshots are read without any.
 
+mod answers;
 mod config;
 mod health;
 mod ledger;
@@ -18,7 +19,9 @@ mod steps;
 mod tests;
 
 pub use config::PoolConfig;
+pub use health::Breaker;
 pub use live::{Pool, ReserveRequest};
+pub use plausible::Implausible;
 pub use reservation::Reservation;
 
 use crate::domain::{InstanceId, Outcome, Timestamp};
@@ -50,10 +53,12 @@ pub struct SourceStatus {
     pub ignored: u64,
     /// Snapshots refused as implausible.
     pub refused: u64,
+    /// The [`Implausible::label`] of the last one, where it was refused; absent: it was not.
+    pub refusal: Option<&'static str>,
 }
 
 /// What the pool refuses.
-#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, thiserror::Error)]
 pub enum PoolError {
     /// An option that must be positive is 0.
     #[error("pool.{key} is 0; it must be at least 1")]
@@ -95,6 +100,6 @@ pub enum PoolError {
         /// Its sequence number.
         seq: u64,
         /// What is wrong.
-        why: String,
+        why: Implausible,
     },
 }

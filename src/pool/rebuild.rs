@@ -7,7 +7,7 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use super::{
-    PoolConfig,
+    PoolConfig, answers,
     ledger::Entry,
     merge,
     remaining::{Whose, remaining_tokens},
@@ -60,16 +60,17 @@ pub(super) fn from_ledger(spec: &InstanceSpec, engine: EngineParams, known: &Kno
     for entry in known.entries.iter().filter(|entry| merge::fits(entry, &engine)) {
         match past.output(entry) {
             Some(output_tokens) => {
-                let resident = resident(entry, output_tokens, &engine);
                 let predicted = f64::from(entry.load.output_tokens);
                 let left = remaining_tokens(Whose::Own, predicted, output_tokens, entry.max_output_tokens);
-                remaining.insert(resident.id.clone(), left);
-                running.push(resident);
+                for resident in residents(entry, output_tokens, &engine) {
+                    remaining.insert(resident.id.clone(), left);
+                    running.push(resident);
+                }
             }
-            None => dispatched.push(merge::dispatched(entry)),
+            None => dispatched.extend(answers::dispatched(entry, &engine)),
         }
     }
-    let held: u32 = running.iter().map(|resident| resident.kv_blocks).sum();
+    let held: u32 = running.iter().map(|r| r.kv_blocks_exclusive.unwrap_or(r.kv_blocks)).sum();
     let snapshot = Snapshot {
         schema: SCHEMA.to_owned(),
         instance: spec.id.as_str().to_owned(),
@@ -129,7 +130,7 @@ struct Past<'a> {
 }
 
 impl Past<'_> {
-    /// Returns the output tokens then of a request that decoded; absent where its prefill is to be
+    /// Returns the output tokens then of each answer to a request that decoded; absent where its prefill is to be
     /// replayed. Each step since is taken to have given its mean tokens a step.
     ///
     /// Of an answer that does not stream nothing is seen before its end: past the reach of the replay it
@@ -145,7 +146,7 @@ impl Past<'_> {
         }
         let since = |at: Timestamp| self.step_ends.len() - self.step_ends.partition_point(|end| *end <= at);
         let steps = since(back(began, Duration::from_micros(TOGETHER_US)));
-        let produced = f64::from(entry.produced_tokens());
+        let produced = entry.produced_tokens_each();
         // Where the first step is no longer remembered, each gave one token.
         let remembered = self.step_ends.first().is_some_and(|oldest| *oldest <= began);
         let tokens_a_step = if remembered && steps > 0 { produced / steps as f64 } else { 1.0 };
@@ -154,19 +155,32 @@ impl Past<'_> {
     }
 }
 
-/// Returns a decoding resident between two steps: all but its newest token computed.
-fn resident(entry: &Entry, output_tokens: u32, engine: &EngineParams) -> Resident {
+/// Returns the decoding residents of a request between two steps: all but the newest token computed.
+/// Those after the first share the full blocks of the prompt with it.
+fn residents(
+    entry: &Entry,
+    output_tokens: u32,
+    engine: &EngineParams,
+) -> impl Iterator<Item = Resident> + use<> {
     let room = engine.max_model_len.saturating_sub(entry.load.prompt_tokens).saturating_sub(1).max(1);
     let output_tokens = output_tokens.min(room);
     let computed_tokens = entry.load.prompt_tokens + output_tokens - 1;
-    Resident {
+    let block_tokens = engine.block_size.max(1);
+    let kv_blocks = computed_tokens.div_ceil(block_tokens);
+    let shared_blocks = answers::shared_tokens(entry.load.prompt_tokens, engine) / block_tokens;
+    let first = Resident {
         id: entry.id.to_string(),
         prompt_tokens: entry.load.prompt_tokens,
         computed_tokens,
         output_tokens,
         max_tokens: entry.max_output_tokens,
-        kv_blocks: computed_tokens.div_ceil(engine.block_size.max(1)),
+        kv_blocks,
         priority: entry.load.priority,
         ..Resident::default()
-    }
+    };
+    (0..entry.sequences).map(move |k| Resident {
+        id: answers::sequence_id(&first.id, k).into_owned(),
+        kv_blocks_exclusive: (k > 0).then(|| kv_blocks.saturating_sub(shared_blocks)),
+        ..first.clone()
+    })
 }

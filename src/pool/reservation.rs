@@ -17,6 +17,7 @@ pub struct Reservation {
     arrived: Timestamp,
     streamed: bool,
     choices: u32,
+    typical: bool,
     now: Arc<dyn Now>,
     sink: Arc<dyn SettleSink>,
     first_token_at: Option<Timestamp>,
@@ -46,6 +47,7 @@ impl Reservation {
             arrived: request.arrived,
             streamed: request.streamed,
             choices: request.choices.max(1),
+            typical: request.typical,
             now,
             sink,
             first_token_at: None,
@@ -136,7 +138,7 @@ impl Drop for Reservation {
         if let Ok(slot) = self.pool.slot(self.instance) {
             slot.leave(&self.entry, ended, each_tokens.unwrap_or(0));
         }
-        if let (Ending::Complete, Some(tokens)) = (ending, each_tokens) {
+        if let (true, Ending::Complete, Some(tokens @ 1..)) = (self.typical, ending, each_tokens) {
             let model = self.pool.spec(self.instance).model;
             self.pool.observe_length(model, self.entry.load.prompt_tokens, tokens);
         }

@@ -12,7 +12,7 @@ use std::{
 use arc_swap::ArcSwapOption;
 
 use super::{
-    PoolConfig, SourceStatus,
+    PoolConfig, SourceStatus, answers,
     health::Health,
     ledger::{Entry, Ledger, Sent},
     merge, rebuild,
@@ -49,6 +49,13 @@ pub(super) struct Source {
     accepted: AtomicU64,
     ignored: AtomicU64,
     refused: AtomicU64,
+    refusal: Mutex<Option<&'static str>>,
+}
+
+impl Source {
+    fn refusal(&self) -> MutexGuard<'_, Option<&'static str>> {
+        self.refusal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// A basis with what it was made of.
@@ -139,6 +146,7 @@ impl Slot {
     pub(super) fn accept(&self, snapshot: Snapshot, context: &Context<'_>) {
         let mut ledger = self.ledger();
         self.source.lost.store(false, Ordering::Release);
+        *self.source.refusal() = None;
         let order = |s: &Snapshot| (s.seq, s.captured_unix_us);
         let older = |held: &Arc<Snapshot>| held.nonce == snapshot.nonce && order(&snapshot) < order(held);
         if self.latest.load().as_ref().is_some_and(older) {
@@ -150,7 +158,7 @@ impl Slot {
         ledger.forget_settled(Timestamp::from_unix_us(settled_before));
         let snapshot = Arc::new(snapshot);
         let remaining = merge::predicted_remaining(&snapshot, &ledger, context.expected_tokens);
-        for entry in ledger.live().filter(|entry| remaining.contains_key(&*entry.id)) {
+        for entry in ledger.live().filter(|e| answers::listed(&e.id, e.sequences, &remaining) > 0) {
             entry.mark_listed();
         }
         let derived = self.derive(&ledger, &snapshot, Arc::new(remaining), context);
@@ -158,8 +166,9 @@ impl Slot {
         self.derived.store(Some(Arc::new(derived)));
     }
 
-    pub(super) fn refuse(&self) {
+    pub(super) fn refuse(&self, why: &'static str) {
         self.source.refused.fetch_add(1, Ordering::Relaxed);
+        *self.source.refusal() = Some(why);
     }
 
     pub(super) fn lose_source(&self) {
@@ -271,6 +280,7 @@ impl Slot {
             accepted: self.source.accepted.load(Ordering::Relaxed),
             ignored: self.source.ignored.load(Ordering::Relaxed),
             refused: self.source.refused.load(Ordering::Relaxed),
+            refusal: *self.source.refusal(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The pool under a virtual clock.
 
+mod answers;
 mod health;
 mod merging;
 mod rebuilding;
@@ -177,6 +178,7 @@ pub(super) fn request(instance: usize, id: &str) -> ReserveRequest {
         max_output_tokens: None,
         streamed: true,
         choices: 1,
+        typical: true,
     }
 }
 

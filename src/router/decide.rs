@@ -16,8 +16,8 @@ use super::{
 use crate::{
     affinity::Pipeline,
     domain::{
-        Candidate, Decision, Horizon, Ineligible, ModelIndex, Named, Now, Outcome, Placement, Query, Reason,
-        Timestamp,
+        Candidate, Decision, Endpoint, Horizon, Ineligible, InstanceView, ModelIndex, ModelSpec, Named, Now,
+        Outcome, Placement, PromptCount, Query, Reason, Timestamp,
     },
     latency::Estimator,
     policy::{self, Candidates, Choice, RoutingPolicy},
@@ -76,15 +76,18 @@ impl Router {
         let query = &described.query;
         let at = now.now();
         let unfit = staged(observer, Stage::Eligible, || self.unfit(query));
-        let models = staged(observer, Stage::Predict, || self.predict(described));
+        let predictor = self.predictor.load_full();
+        let models =
+            staged(observer, Stage::Predict, || predictions::predict(&self.pool, &predictor, described));
         let rows =
             staged(observer, Stage::Observe, || self.observe(query, (&unfit, &models), attempt.exclude, at));
         let eligible = self.eligible(query, &rows, at, observer)?;
         let choice = staged(observer, Stage::Decide, || self.decide(query, &eligible, rng))?;
         // The chosen instance's TTFT is shown even where the policy did not ask for it.
         eligible.estimate(choice.instance, Horizon::FirstToken);
-        let mut decision = self.table(&eligible, &choice);
-        if attempt.retry {
+        let mut decision = self.table(&eligible, &choice, &predictor);
+        decision.attempt = attempt.number;
+        if attempt.number > 1 {
             decision.reason = Reason::Retry;
         }
         let instance = eligible.positions[choice.instance];
@@ -104,13 +107,15 @@ impl Router {
         rng: &mut dyn RngCore,
     ) -> Result<Decision, RouteError> {
         let query = &described.query;
-        let rows = self.observe(query, (&self.unfit(query), &self.predict(described)), &[], now);
+        let predictor = self.predictor.load_full();
+        let models = predictions::predict(&self.pool, &predictor, described);
+        let rows = self.observe(query, (&self.unfit(query), &models), &[], now);
         let eligible = self.eligible(query, &rows, now, &Silent)?;
         let choice = self.decide(query, &eligible, rng)?;
         for i in 0..eligible.len() {
             eligible.estimate(i, Horizon::FirstToken);
         }
-        Ok(self.table(&eligible, &choice))
+        Ok(self.table(&eligible, &choice, &predictor))
     }
 
     /// Returns why each model may not serve the query, by what the model is.
@@ -119,14 +124,9 @@ impl Router {
         models
             .map(|(m, model)| {
                 let prompt = predictions::prompt_count(query, ModelIndex(m));
-                eligible::by_model(query, ModelIndex(m), model, prompt.tokens)
+                eligible::by_model(query, ModelIndex(m), model, prompt)
             })
             .collect()
-    }
-
-    /// Returns what each model will make of the query.
-    fn predict(&self, described: &Described) -> Vec<ModelView> {
-        predictions::predict(&self.pool, &self.predictor.load(), described)
     }
 
     /// Views every instance and joins what is known of its model: one row an instance, in pool order.
@@ -143,10 +143,11 @@ impl Router {
             let prediction = predictions::price(query, &models[m], &view.spec);
             let ineligible = unfit[m]
                 .clone()
-                .or_else(|| eligible::by_engine(query, &view, models[m].prompt.tokens))
+                .or_else(|| eligible::by_engine(query, &view, models[m].prompt))
                 .or_else(|| eligible::by_bounds(query, &prediction))
                 .or_else(|| eligible::by_state(&view, exclude.contains(&i)));
-            Row::new(view, models[m], prediction, ineligible)
+            let most_tokens = longest_sequence(&self.pool.models()[m], &view);
+            Row::new(view, models[m].within(most_tokens), prediction, ineligible)
         };
         (0..self.pool.len()).map(row).collect()
     }
@@ -198,6 +199,7 @@ impl Router {
             max_output_tokens: query.max_output_tokens,
             streamed: query.streamed,
             choices: query.choices,
+            typical: one_answered_prompt(query, row.model.prompt),
         };
         let sink = Observed { policy: Arc::clone(&self.policy), next: attempt.sink };
         let reservation = self.pool.reserve(request, Arc::clone(now), Arc::new(sink));
@@ -206,7 +208,7 @@ impl Router {
     }
 
     /// Writes the decision as a table.
-    fn table(&self, eligible: &Eligible<'_>, choice: &Choice) -> Decision {
+    fn table(&self, eligible: &Eligible<'_>, choice: &Choice, predictor: &Predictor) -> Decision {
         let query = eligible.query;
         let mut candidates = candidates(&self.pool, query, eligible.rows);
         for &i in &choice.interchangeable {
@@ -215,6 +217,9 @@ impl Router {
         candidates[eligible.positions[choice.instance]].chosen = true;
         Decision {
             request_id: query.id.clone(),
+            attempt: 1,
+            requested_model: Some(query.requested_model.clone()),
+            predictor_version: Some(predictor.version().to_owned()),
             policy: self.policy.name().to_owned(),
             reason: choice.reason,
             lambda_per_usd: query.tradeoff.lambda_per_usd,
@@ -224,6 +229,17 @@ impl Router {
             candidates,
         }
     }
+}
+
+/// Returns whether the query is one prompt of an endpoint that generates text.
+const fn one_answered_prompt(query: &Query, prompt: PromptCount) -> bool {
+    matches!(query.endpoint, Endpoint::Chat | Endpoint::Completions) && prompt.tokens == prompt.longest_tokens
+}
+
+/// Returns the most tokens that an instance takes in one sequence.
+fn longest_sequence(model: &ModelSpec, view: &InstanceView) -> u32 {
+    let of_engine = view.basis.as_ref().map(|basis| basis.snapshot.engine.max_model_len);
+    of_engine.unwrap_or(model.max_model_len_tokens).min(model.max_model_len_tokens)
 }
 
 /// Tells the policy of an end, then whoever asked.

@@ -1,19 +1,21 @@
 //! Which instances may serve a query at all: context length, inputs, abilities, the client's bounds,
 //! and whether the instance is up (DESIGN §1).
 
-use crate::domain::{Ineligible, InstanceView, ModelIndex, ModelSpec, Named, Prediction, Query};
+use crate::domain::{
+    CountSource, Ineligible, InstanceView, ModelIndex, ModelSpec, Named, Prediction, PromptCount, Query,
+};
 
 /// Returns why a model may not serve the query, by what it is; absent: it may.
 pub(super) fn by_model(
     query: &Query,
     index: ModelIndex,
     model: &ModelSpec,
-    prompt_tokens: u32,
+    prompt: PromptCount,
 ) -> Option<Ineligible> {
     if matches!(query.named, Named::Model(named) if named != index) {
         return Some(Ineligible::OtherModel);
     }
-    if let Some(too_long) = by_context(query, prompt_tokens, model.max_model_len_tokens) {
+    if let Some(too_long) = by_context(query, prompt, model.max_model_len_tokens) {
         return Some(too_long);
     }
     let missing = query
@@ -32,13 +34,19 @@ pub(super) fn by_model(
 }
 
 /// Returns why an instance may not serve the query, by the context length its engine runs with.
-pub(super) fn by_engine(query: &Query, view: &InstanceView, prompt_tokens: u32) -> Option<Ineligible> {
-    by_context(query, prompt_tokens, view.basis.as_ref()?.snapshot.engine.max_model_len)
+pub(super) fn by_engine(query: &Query, view: &InstanceView, prompt: PromptCount) -> Option<Ineligible> {
+    by_context(query, prompt, view.basis.as_ref()?.snapshot.engine.max_model_len)
 }
 
-/// The prompt and the output asked for, at least one token of it, must fit.
-fn by_context(query: &Query, prompt_tokens: u32, max_model_len_tokens: u32) -> Option<Ineligible> {
-    let needed_tokens = prompt_tokens.saturating_add(query.max_output_tokens.unwrap_or(1).max(1));
+/// The longest prompt and the output asked for, at least one token of it, must fit.
+///
+/// An estimate by bytes excludes nothing: it may be off by a factor, and the engine itself refuses what
+/// does not fit.
+fn by_context(query: &Query, prompt: PromptCount, max_model_len_tokens: u32) -> Option<Ineligible> {
+    if prompt.source == CountSource::Bytes {
+        return None;
+    }
+    let needed_tokens = prompt.longest_tokens.saturating_add(query.max_output_tokens.unwrap_or(1).max(1));
     (needed_tokens > max_model_len_tokens)
         .then_some(Ineligible::ContextLength { needed_tokens, max_model_len_tokens })
 }

@@ -46,8 +46,8 @@ pub struct Attempt<'a> {
     pub id: String,
     /// Pool positions that already failed this query.
     pub exclude: &'a [usize],
-    /// Whether an earlier attempt failed.
-    pub retry: bool,
+    /// Which attempt at the query it is, from 1; a later one follows a failure.
+    pub number: u32,
     /// Hears of the attempt's end, once.
     pub sink: Arc<dyn SettleSink>,
 }

@@ -23,6 +23,17 @@ pub(super) struct ModelView {
     pub(super) load: QueryLoad,
 }
 
+impl ModelView {
+    /// Returns it with the work cut to one sequence that leaves room for an output token.
+    ///
+    /// Several prompts, or a guess by bytes, may sum to more; they are estimated as the longest sequence
+    /// that the instance takes.
+    pub(super) fn within(mut self, most_tokens: u32) -> Self {
+        self.load.prompt_tokens = self.load.prompt_tokens.min(most_tokens.saturating_sub(1)).max(1);
+        self
+    }
+}
+
 /// Predicts for every model of the pool, in its order; of a request that names one, for that one only.
 ///
 /// A length is clamped to the client's cap and to what the context leaves, and is at least 1. Where none
@@ -61,7 +72,7 @@ fn view(
         None => (model.prior_accuracy, model.prior_output_tokens, prior),
     };
     let accuracy = accuracy.filter(|accuracy| accuracy.is_finite());
-    let room = model.max_model_len_tokens.saturating_sub(prompt.tokens).max(1);
+    let room = model.max_model_len_tokens.saturating_sub(prompt.longest_tokens).max(1);
     let most = f64::from(query.max_output_tokens.unwrap_or(room).clamp(1, room));
     let output_tokens = length.filter(|tokens| tokens.is_finite()).map(|tokens| tokens.clamp(1.0, most));
     let known = accuracy.is_some() || output_tokens.is_some();
@@ -93,6 +104,6 @@ pub(super) fn price(query: &Query, model: &ModelView, spec: &InstanceSpec) -> Pr
 
 /// Returns the prompt's size under a model; a size nobody gave is 0 tokens by bytes.
 pub(super) fn prompt_count(query: &Query, index: ModelIndex) -> PromptCount {
-    let none = PromptCount { tokens: 0, source: CountSource::Bytes };
+    let none = PromptCount::one(0, CountSource::Bytes);
     query.prompts.get(index.0).copied().unwrap_or(none)
 }

@@ -135,16 +135,16 @@ impl Rig {
     }
 
     pub(super) fn route(&self, described: &Described) -> Result<Routed, RouteError> {
-        self.attempt(described, &[], false)
+        self.attempt(described, &[], 1)
     }
 
     pub(super) fn attempt(
         &self,
         described: &Described,
         exclude: &[usize],
-        retry: bool,
+        number: u32,
     ) -> Result<Routed, RouteError> {
-        let attempt = Attempt { id: String::from("attempt"), exclude, retry, sink: Arc::new(NoSink) };
+        let attempt = Attempt { id: String::from("attempt"), exclude, number, sink: Arc::new(NoSink) };
         let now: Arc<dyn Now> = Arc::clone(&self.clock) as Arc<dyn Now>;
         self.router.route(described, attempt, &now, &mut rng(), &Silent)
     }
@@ -168,6 +168,7 @@ pub(super) fn described(change: impl FnOnce(&mut Query)) -> Described {
         adapter: None,
         endpoint: Endpoint::Chat,
         named: Named::Virtual,
+        requested_model: String::from("auto"),
         needs: Needs::default(),
         streamed: true,
         max_output_tokens: None,
@@ -176,7 +177,7 @@ pub(super) fn described(change: impl FnOnce(&mut Query)) -> Described {
         tpot_target: None,
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: 100.0, delta_per_s: 0.0 },
-        prompts: vec![PromptCount { tokens: 1000, source: CountSource::Tokenizer }; 2],
+        prompts: vec![PromptCount::one(1000, CountSource::Tokenizer); 2],
     };
     change(&mut query);
     Described { query, features: Some(Arc::clone(&FEATURES)) }

@@ -7,7 +7,7 @@ use reqwest::Client;
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
 use super::{Delivery, SnapshotConfig, Source, SourceError};
-use crate::wire;
+use crate::{telemetry::without_secrets, wire};
 
 /// The longest pause between two tries while the address fails.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
@@ -22,6 +22,8 @@ const MAX_BYTES: usize = 16 << 20;
 pub struct Http {
     client: Client,
     address: String,
+    /// The address as errors and logs show it.
+    shown: String,
     period: Duration,
     /// Made at the first poll, since it needs the runtime.
     ticks: Option<Interval>,
@@ -36,10 +38,11 @@ impl Http {
     pub fn new(config: &SnapshotConfig) -> Result<Self, SourceError> {
         let wrong = |why: &str| SourceError::Config { name: "http", why: why.to_owned() };
         let address = config.address.clone().ok_or_else(|| wrong("it needs an `address`"))?;
+        let shown = without_secrets(&address);
         let url = reqwest::Url::parse(&address)
-            .map_err(|error| wrong(&format!("`address` is `{address}`: {error}")))?;
+            .map_err(|error| wrong(&format!("`address` is `{shown}`: {error}")))?;
         if url.scheme() != "http" {
-            return Err(wrong(&format!("`address` is `{address}`; it must start with http://")));
+            return Err(wrong(&format!("`address` is `{shown}`; it must start with http://")));
         }
         if config.period_ms == 0 {
             return Err(wrong("`period_ms` is 0; give the time between two polls, such as 20"));
@@ -49,17 +52,20 @@ impl Http {
             .timeout(POLL_TIMEOUT)
             .pool_max_idle_per_host(1)
             .build()
-            .map_err(|source| SourceError::Request { address: address.clone(), source })?;
+            .map_err(|source| SourceError::Request { address: shown.clone(), source })?;
         let period = Duration::from_millis(config.period_ms);
-        Ok(Self { client, address, period, ticks: None, failures: 0 })
+        Ok(Self { client, address, shown, period, ticks: None, failures: 0 })
     }
 
     async fn poll(&self) -> Delivery {
-        let failed = |source| SourceError::Request { address: self.address.clone(), source };
+        let failed = |source: reqwest::Error| SourceError::Request {
+            address: self.shown.clone(),
+            source: source.without_url(),
+        };
         let mut answer = self.client.get(&self.address).send().await.map_err(failed)?;
         if !answer.status().is_success() {
             return Err(SourceError::Status {
-                address: self.address.clone(),
+                address: self.shown.clone(),
                 status: answer.status().as_u16(),
             });
         }
@@ -67,11 +73,11 @@ impl Http {
         while let Some(chunk) = answer.chunk().await.map_err(failed)? {
             body.extend_from_slice(&chunk);
             if body.len() > MAX_BYTES {
-                return Err(SourceError::TooLarge { address: self.address.clone(), max_bytes: MAX_BYTES });
+                return Err(SourceError::TooLarge { address: self.shown.clone(), max_bytes: MAX_BYTES });
             }
         }
         wire::snapshot::decode(&body)
-            .map_err(|source| SourceError::Invalid { address: self.address.clone(), source })
+            .map_err(|source| SourceError::Invalid { address: self.shown.clone(), source })
     }
 
     /// Doubles the pause with each failure in a row, from the period to [`LONGEST_PAUSE`].
@@ -120,6 +126,7 @@ mod tests {
         assert!(error(None, 20).contains("needs an `address`"));
         assert!(error(Some("not a url"), 20).contains("`not a url`"));
         assert!(error(Some("https://engine/snapshot"), 20).contains("http://"));
+        assert!(error(Some("https://u:pw@engine/snapshot"), 20).contains("https://u:***@engine/snapshot"));
         assert!(error(Some("http://127.0.0.1:1/s"), 0).contains("period_ms"));
     }
 

@@ -5,36 +5,74 @@ use std::sync::Arc;
 use tokio::task::JoinHandle;
 
 use super::Source;
-use crate::{domain::Now, pool::Pool};
+use crate::{
+    domain::{InstanceId, Now},
+    pool::{Pool, PoolError},
+};
 
 /// Runs a source for instance `i` of the pool until the handle is aborted or the runtime ends.
 ///
-/// The pool hears of each snapshot and of each time the source is lost; the log hears of changes only.
+/// The pool hears of each snapshot and of each time the source is lost; the log hears of each kind of
+/// trouble once, until snapshots work again.
 pub fn spawn(mut source: Box<dyn Source>, pool: Arc<Pool>, i: usize, clock: Arc<dyn Now>) -> JoinHandle<()> {
     tokio::spawn(async move {
         let instance = pool.spec(i).id.clone();
-        let mut trouble: Option<String> = None;
+        let mut known: Vec<&'static str> = Vec::new();
         loop {
             let delivered = source.next().await;
             let now = clock.now();
-            let failure = match delivered {
-                Ok(snapshot) => pool.publish(i, snapshot, now).err().map(|refused| refused.to_string()),
+            let trouble = match delivered {
+                Ok(snapshot) => {
+                    pool.publish(i, snapshot, now).err().map(|error| (kind(&error), error.to_string()))
+                }
                 Err(lost) => {
                     pool.source_lost(i, now);
-                    Some(lost.to_string())
+                    Some(("lost", lost.to_string()))
                 }
             };
-            report(&instance, trouble.as_deref(), failure.as_deref());
-            trouble = failure;
+            report(&instance, &mut known, trouble);
         }
     })
 }
 
-/// Logs a change between working and failing, either way.
-fn report(instance: &crate::domain::InstanceId, before: Option<&str>, after: Option<&str>) {
-    match (before, after) {
-        (None, Some(why)) => tracing::warn!(%instance, why, "no snapshots; routing on what is known"),
-        (Some(_), None) => tracing::info!(%instance, "snapshots are back"),
+/// Returns which kind of refusal it is.
+const fn kind(error: &PoolError) -> &'static str {
+    match error {
+        PoolError::Implausible { why, .. } => why.label(),
+        _ => "refused",
+    }
+}
+
+/// Logs each kind of trouble once, and its end. `known` are the kinds since snapshots last worked.
+fn report(instance: &InstanceId, known: &mut Vec<&'static str>, trouble: Option<(&'static str, String)>) {
+    match trouble {
+        Some((kind, why)) if !known.contains(&kind) => {
+            tracing::warn!(%instance, kind, why, "no snapshots; routing on what is known");
+            known.push(kind);
+        }
+        None if !known.is_empty() => {
+            tracing::info!(%instance, "snapshots are back");
+            known.clear();
+        }
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_trouble_is_told_once_until_snapshots_are_back() {
+        let instance = InstanceId::from("i");
+        let mut known = Vec::new();
+        let mut told = |kind: Option<&'static str>| {
+            report(&instance, &mut known, kind.map(|kind| (kind, String::new())));
+            known.clone()
+        };
+        assert_eq!(told(Some("lost")), ["lost"]);
+        assert_eq!(told(Some("clock-behind")), ["lost", "clock-behind"]);
+        assert_eq!(told(Some("lost")), ["lost", "clock-behind"]);
+        assert!(told(None).is_empty());
     }
 }

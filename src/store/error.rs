@@ -10,25 +10,29 @@ pub enum StoreError {
         "no store for `{url}`: known forms are {known} (hint: sqlite://FILE keeps decisions in one file)"
     )]
     UnknownScheme {
-        /// As given.
+        /// As given, secrets hidden.
         url: String,
         /// The registered forms.
         known: String,
     },
     /// The database cannot be opened or its tables cannot be made.
     #[error(
-        "cannot open the store `{url}` (hint: check the name, and that the folder exists and is writable)"
+        "cannot open the store `{url}` at {place} (hint: check the name, and that the folder exists and is writable)"
     )]
     Open {
-        /// As given.
+        /// As given, secrets hidden.
         url: String,
+        /// Where that is: a file's whole path, or a host.
+        place: String,
         /// The database's word.
         source: sqlx::Error,
     },
     /// The tables cannot be brought to the present schema.
-    #[error("cannot migrate the store `{url}` (hint: it may have been written by a newer bear)")]
+    #[error(
+        "cannot migrate the store `{url}` (hint: it was written by another version of bear: keep it aside, or name a new one)"
+    )]
     Migrate {
-        /// As given.
+        /// As given, secrets hidden.
         url: String,
         /// The database's word.
         source: sqlx::migrate::MigrateError,
@@ -36,7 +40,7 @@ pub enum StoreError {
     /// The database went away under an open connection.
     #[error("the store `{url}` was removed or replaced while open")]
     Gone {
-        /// As given.
+        /// As given, secrets hidden.
         url: String,
     },
     /// A query failed.

@@ -6,6 +6,7 @@
 //! in `tests/suite/store.rs`.
 
 mod error;
+mod features;
 mod recorder;
 mod row;
 mod sqlite;
@@ -15,11 +16,12 @@ use std::{future::Future, pin::Pin, sync::Arc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::domain::Timestamp;
+use crate::{domain::Timestamp, telemetry::without_secrets};
 
 pub use error::StoreError;
+pub use features::LoggedFeatures;
 pub use recorder::{Recorder, RecorderStats};
-pub use row::{DecisionRow, LoggedFeatures};
+pub use row::{DecisionRow, LoggedQuery, Origin};
 pub use sqlite::SqliteStore;
 
 /// A boxed future of a store's answer.
@@ -78,11 +80,13 @@ pub struct StoreConfig {
     pub keep_prompts: bool,
     /// Rows that may wait for the writer; past it they are dropped and counted.
     pub queue: usize,
+    /// Memory that waiting rows may hold, MiB, about; past it they are dropped and counted.
+    pub queue_mib: u32,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        Self { url: Some("sqlite://bear.db".into()), keep_prompts: false, queue: 10_000 }
+        Self { url: Some("sqlite://bear.db".into()), keep_prompts: false, queue: 10_000, queue_mib: 64 }
     }
 }
 
@@ -122,7 +126,7 @@ pub const STORES: &[StoreEntry] = &[StoreEntry {
 /// [`StoreError::UnknownScheme`] where none does.
 pub fn entry(url: &str) -> Result<&'static StoreEntry, StoreError> {
     STORES.iter().find(|entry| url.starts_with(entry.scheme)).ok_or_else(|| StoreError::UnknownScheme {
-        url: url.into(),
+        url: without_secrets(url),
         known: STORES.iter().map(|entry| entry.scheme).collect::<Vec<_>>().join(", "),
     })
 }

@@ -15,8 +15,11 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use super::{DecisionRow, IfMissing, Store, StoreConfig, StoreError, entry};
-use crate::telemetry::names::{self, label};
+use super::{DecisionRow, IfMissing, Origin, Store, StoreConfig, StoreError, entry};
+use crate::telemetry::{
+    names::{self, label},
+    without_secrets,
+};
 
 /// Rows a transaction; larger ones gain nothing measurable in SQLite.
 const BATCH_ROWS: usize = 128;
@@ -38,12 +41,14 @@ pub struct RecorderStats {
     pub written: u64,
     /// Rows waiting.
     pub queued: u64,
-    /// Rows lost because the queue was full or closed.
+    /// Rows lost because the queue was full, by count or by memory, or closed.
     pub dropped: u64,
     /// Rows the store refused as faulty.
     pub rejected: u64,
     /// Rows unwritten when the shutdown's limit ran out.
     pub lost: u64,
+    /// Writes that failed and were, or will be, tried again.
+    pub failures: u64,
 }
 
 #[derive(Debug)]
@@ -56,11 +61,17 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Most that waiting rows may hold together, bytes.
+    limit_bytes: u64,
     accepted: AtomicU64,
     written: AtomicU64,
     dropped: AtomicU64,
     rejected: AtomicU64,
     lost: AtomicU64,
+    /// What the rows hold that are neither written nor given up, bytes.
+    waiting_bytes: AtomicU64,
+    /// Tries that failed and will be repeated.
+    failures: AtomicU64,
     /// Whether the queue was found full since it was last half empty.
     full: AtomicBool,
     stopping: AtomicBool,
@@ -80,39 +91,57 @@ impl Recorder {
     /// # Errors
     /// [`StoreError::UnknownScheme`] where the URL names no known database.
     pub fn start(config: &StoreConfig) -> Result<Self, StoreError> {
+        Self::start_as(config, Origin::default())
+    }
+
+    /// Starts like [`Recorder::start`] and writes into each row which router it comes from.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn start_as(config: &StoreConfig, origin: Origin) -> Result<Self, StoreError> {
         let Some(url) = &config.url else { return Ok(Self::off()) };
         entry(url)?;
         let (sender, receiver) = mpsc::channel(config.queue.max(1));
-        let state = Arc::new(State::default());
-        let writer = Writer { url: url.clone(), store: None, up: None, state: Arc::clone(&state) };
+        let limit_bytes = u64::from(config.queue_mib) << 20;
+        let state = Arc::new(State { limit_bytes, ..State::default() });
+        let writer = Writer { url: url.clone(), origin, store: None, up: None, state: Arc::clone(&state) };
         let writer = Mutex::new(Some(tokio::spawn(writer.run(receiver))));
-        Ok(Self(Some(Arc::new(Shared { sender, keep_prompts: config.keep_prompts, state, writer }))))
+        let keep_prompts = config.keep_prompts;
+        Ok(Self(Some(Arc::new(Shared { sender, keep_prompts, state, writer }))))
     }
 
     /// Hands a row to the writer without waiting. The prompt is removed unless the operator keeps
-    /// prompts; a row that finds the queue full is counted and dropped.
+    /// prompts; a row that finds the queue full, by rows or by memory, is counted and dropped.
     pub fn record(&self, mut row: DecisionRow) {
         let Some(shared) = &self.0 else { return };
         if !shared.keep_prompts {
             row.prompt = None;
         }
         let state = &shared.state;
-        match shared.sender.try_send(row) {
-            Ok(()) => {
-                state.accepted.fetch_add(1, Ordering::Relaxed);
-            }
-            Err(refused) => {
-                state.dropped.fetch_add(1, Ordering::Relaxed);
-                let full = matches!(refused, mpsc::error::TrySendError::Full(_));
-                let cause = if full { "full" } else { "shutdown" };
-                counter!(names::STORE_DROPPED.name, label::CAUSE => cause).increment(1);
-                if full && !state.full.swap(true, Ordering::Relaxed) {
-                    tracing::warn!(
-                        queue = shared.sender.max_capacity(),
-                        "the store's queue is full; decision rows are dropped until it drains"
-                    );
+        let bytes = row.weight_bytes();
+        let waiting = state.waiting_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let cause = if waiting + bytes > state.limit_bytes {
+            "memory"
+        } else {
+            match shared.sender.try_send(row) {
+                Ok(()) => {
+                    state.accepted.fetch_add(1, Ordering::Relaxed);
+                    return;
                 }
+                Err(mpsc::error::TrySendError::Full(_)) => "full",
+                Err(mpsc::error::TrySendError::Closed(_)) => "shutdown",
             }
+        };
+        state.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        state.dropped.fetch_add(1, Ordering::Relaxed);
+        counter!(names::STORE_DROPPED.name, label::CAUSE => cause).increment(1);
+        if cause != "shutdown" && !state.full.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                cause,
+                rows = shared.sender.max_capacity(),
+                bytes = state.limit_bytes,
+                "the store's queue is full; decision rows are dropped until it drains"
+            );
         }
     }
 
@@ -154,13 +183,15 @@ impl State {
         let get = |count: &AtomicU64| count.load(Ordering::Relaxed);
         let (written, rejected, lost) = (get(&self.written), get(&self.rejected), get(&self.lost));
         let queued = get(&self.accepted).saturating_sub(written + rejected + lost);
-        RecorderStats { written, queued, dropped: get(&self.dropped), rejected, lost }
+        let (dropped, failures) = (get(&self.dropped), get(&self.failures));
+        RecorderStats { written, queued, dropped, rejected, lost, failures }
     }
 }
 
 /// The task that owns the database.
 struct Writer {
     url: String,
+    origin: Origin,
     store: Option<Arc<dyn Store>>,
     /// Whether the last try succeeded; absent before the first.
     up: Option<bool>,
@@ -178,10 +209,15 @@ impl Writer {
                 () = self.state.stop.notified() => { rows.close(); continue }
                 count = rows.recv_many(&mut batch, BATCH_ROWS) => if count == 0 { return },
             }
+            for row in &mut batch {
+                row.origin.get_or_insert_with(|| self.origin.clone());
+            }
             self.write(&mut batch, &mut rows).await;
             let waiting = rows.len();
             gauge!(names::STORE_QUEUE.name).set(waiting as f64);
-            if waiting <= rows.max_capacity() / 2 && self.state.full.swap(false, Ordering::Relaxed) {
+            let held_bytes = self.state.waiting_bytes.load(Ordering::Relaxed);
+            let drained = waiting <= rows.max_capacity() / 2 && held_bytes <= self.state.limit_bytes / 2;
+            if drained && self.state.full.swap(false, Ordering::Relaxed) {
                 let dropped = self.state.dropped.load(Ordering::Relaxed);
                 tracing::info!(dropped, "the store's queue has drained; decision rows are kept again");
             }
@@ -200,7 +236,7 @@ impl Writer {
                     self.note(None);
                     self.count(&self.state.written, size);
                     counter!(names::STORE_WRITTEN.name).increment(size as u64);
-                    batch.drain(..size);
+                    self.release(batch.drain(..size));
                     wait = FIRST_WAIT;
                 }
                 Err(error) if is_permanent(&error) && size > 1 => size = 1,
@@ -208,10 +244,11 @@ impl Writer {
                     tracing::error!(error = chain(&error), "the store refused a decision row; it is dropped");
                     self.count(&self.state.rejected, 1);
                     counter!(names::STORE_DROPPED.name, label::CAUSE => "rejected").increment(1);
-                    batch.remove(0);
+                    self.release(batch.drain(..1));
                 }
                 Err(error) => {
                     self.note(Some(&error));
+                    self.count(&self.state.failures, 1);
                     self.store = None;
                     gauge!(names::STORE_QUEUE.name).set(rows.len() as f64);
                     self.pause(wait, rows).await;
@@ -256,13 +293,19 @@ impl Writer {
             return;
         }
         match error {
-            None => tracing::info!(url = self.url, "the store takes decision rows"),
+            None => tracing::info!(url = without_secrets(&self.url), "the store takes decision rows"),
             Some(error) => tracing::warn!(
-                url = self.url,
+                url = without_secrets(&self.url),
                 error = chain(error),
                 "the store is failing; requests flow, decision rows wait in the queue"
             ),
         }
+    }
+
+    /// Gives back what rows held that need not wait any more.
+    fn release(&self, rows: impl Iterator<Item = DecisionRow>) {
+        let bytes = rows.map(|row| row.weight_bytes()).sum();
+        self.state.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
     }
 
     fn count(&self, counter: &AtomicU64, rows: usize) {

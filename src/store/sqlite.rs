@@ -1,15 +1,21 @@
 //! Decisions in one SQLite file: write-ahead log, batched inserts, a file that may vanish under us.
 
-use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
+use std::{borrow::Cow, path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use sqlx::{
     FromRow, QueryBuilder, Sqlite,
     migrate::Migrator,
-    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous},
+    sqlite::{
+        SqliteAutoVacuum, SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
+        SqliteSynchronous,
+    },
 };
 
-use super::{Cursor, DecisionRow, IfMissing, LoggedFeatures, Order, Store, StoreError, StoreFuture};
-use crate::domain::{Decision, Ending, Outcome, Reason, Timestamp};
+use super::{Cursor, DecisionRow, IfMissing, LoggedFeatures, Order, Origin, Store, StoreError, StoreFuture};
+use crate::{
+    domain::{Decision, Ending, Outcome, Reason, Timestamp},
+    telemetry::without_secrets,
+};
 
 static MIGRATIONS: Migrator = sqlx::migrate!("migrations/sqlite");
 
@@ -19,7 +25,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(1);
 const CONNECTIONS: u32 = 4;
 
 /// The columns in the order in which rows are written and read.
-const COLUMNS: &str = "decided_at_us, request_id, attempt_id, policy, reason, model, instance, lambda_per_usd, \
+const COLUMNS: &str = "decided_at_us, request_id, attempt, attempt_id, requested_model, endpoint, query, \
+     predictor_version, bear_version, config_digest, policy, reason, model, instance, lambda_per_usd, \
      delta_per_s, ttft_target_ms, propensity, predicted_ttft_s, predicted_wait_s, predicted_prefill_s, \
      predicted_output_tokens, predicted_accuracy, predicted_cost_usd, predicted_utility, estimate_source, \
      estimate_age_s, streamed, ending, ttft_s, e2e_s, prompt_tokens, cached_tokens, output_tokens, cost_usd, \
@@ -46,14 +53,20 @@ impl SqliteStore {
     /// # Errors
     /// A malformed URL, a file that cannot be opened, or one written by a newer schema.
     pub async fn open(url: &str, missing: IfMissing) -> Result<Self, StoreError> {
-        let open = |source| StoreError::Open { url: url.into(), source };
-        let options = SqliteConnectOptions::from_str(url)
+        let parsed = SqliteConnectOptions::from_str(url);
+        let path = parsed.as_ref().map_or_else(|_| PathBuf::new(), |parsed| parsed.get_filename().to_owned());
+        let open = |source| {
+            let tried = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+            StoreError::Open { url: without_secrets(url), place: tried.display().to_string(), source }
+        };
+        let options = parsed
             .map_err(open)?
             .create_if_missing(missing == IfMissing::Create)
+            // Before the first table is made, so that pruning can give pages back to the disk.
+            .auto_vacuum(SqliteAutoVacuum::Incremental)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Normal)
             .busy_timeout(BUSY_TIMEOUT);
-        let path = options.get_filename().to_owned();
         let in_memory = url.contains(":memory:") || url.contains("mode=memory");
         let pool = SqlitePoolOptions::new()
             .max_connections(if in_memory { 1 } else { CONNECTIONS })
@@ -61,14 +74,17 @@ impl SqliteStore {
             .connect_with(options)
             .await
             .map_err(open)?;
-        MIGRATIONS.run(&pool).await.map_err(|source| StoreError::Migrate { url: url.into(), source })?;
+        MIGRATIONS
+            .run(&pool)
+            .await
+            .map_err(|source| StoreError::Migrate { url: without_secrets(url), source })?;
         let file = if in_memory {
             None
         } else {
             let identity = identity(&path).await.map_err(|source| open(sqlx::Error::Io(source)))?;
             Some(OpenFile { path, identity })
         };
-        Ok(Self { url: url.into(), pool, file })
+        Ok(Self { url: without_secrets(url), pool, file })
     }
 
     async fn check_present(&self) -> Result<(), StoreError> {
@@ -143,6 +159,7 @@ impl Store for SqliteStore {
                 .execute(&self.pool)
                 .await
                 .map_err(failed)?;
+            sqlx::query("PRAGMA incremental_vacuum").execute(&self.pool).await.map_err(failed)?;
             Ok(done.rows_affected())
         })
     }
@@ -176,7 +193,14 @@ struct Record {
     id: i64,
     decided_at_us: i64,
     request_id: String,
+    attempt: i64,
     attempt_id: String,
+    requested_model: Option<String>,
+    endpoint: String,
+    query: String,
+    predictor_version: Option<String>,
+    bear_version: Option<String>,
+    config_digest: Option<String>,
     policy: String,
     reason: String,
     model: Option<String>,
@@ -215,12 +239,20 @@ impl Record {
         let chosen = decision.chosen();
         let fault =
             |source| StoreError::Row { attempt_id: outcome.attempt_id.clone(), action: "written", source };
-        let features = row.features.as_ref().map(|f| serde_json::to_string(&f.values)).transpose();
+        let features = row.features.as_ref().map(|f| f.json().map(Cow::into_owned)).transpose();
+        let origin = row.origin.as_ref();
         Ok(Self {
             id: 0,
             decided_at_us: row.decided_at.unix_us().cast_signed(),
             request_id: decision.request_id.clone(),
+            attempt: i64::from(decision.attempt),
             attempt_id: outcome.attempt_id.clone(),
+            requested_model: decision.requested_model.clone(),
+            endpoint: row.query.endpoint.clone(),
+            query: serde_json::to_string(&row.query).map_err(fault)?,
+            predictor_version: decision.predictor_version.clone(),
+            bear_version: origin.map(|origin| origin.bear_version.clone()),
+            config_digest: origin.map(|origin| origin.config_digest.clone()),
             policy: decision.policy.clone(),
             reason: decision.reason.label().into(),
             model: chosen.map(|c| c.model.clone()),
@@ -238,7 +270,7 @@ impl Record {
             predicted_utility: chosen.and_then(|c| c.utility),
             estimate_source: chosen.and_then(|c| c.source.clone()),
             estimate_age_s: chosen.and_then(|c| c.age_s),
-            streamed: row.streamed,
+            streamed: row.query.streamed,
             ending: outcome.ending.label().into(),
             ttft_s: outcome.ttft_s,
             e2e_s: outcome.e2e_s,
@@ -247,7 +279,7 @@ impl Record {
             output_tokens: outcome.output_tokens.map(i64::from),
             cost_usd: outcome.cost_usd,
             outcome_instance: i64::try_from(outcome.instance).unwrap_or(i64::MAX),
-            feature_version: row.features.as_ref().map(|f| f.version.clone()),
+            feature_version: row.features.as_ref().map(|f| f.version().to_owned()),
             features: features.map_err(fault)?,
             candidates: serde_json::to_string(&decision.candidates).map_err(fault)?,
             prompt: row.prompt.clone(),
@@ -258,7 +290,14 @@ impl Record {
         values
             .push_bind(self.decided_at_us)
             .push_bind(self.request_id)
+            .push_bind(self.attempt)
             .push_bind(self.attempt_id)
+            .push_bind(self.requested_model)
+            .push_bind(self.endpoint)
+            .push_bind(self.query)
+            .push_bind(self.predictor_version)
+            .push_bind(self.bear_version)
+            .push_bind(self.config_digest)
             .push_bind(self.policy)
             .push_bind(self.reason)
             .push_bind(self.model)
@@ -297,14 +336,14 @@ impl Record {
         let label = |text: String| serde_json::Value::String(text);
         let reason: Reason = serde_json::from_value(label(self.reason)).map_err(fault)?;
         let ending: Ending = serde_json::from_value(label(self.ending)).map_err(fault)?;
-        let features = match (self.feature_version, self.features) {
-            (Some(version), Some(values)) => {
-                Some(LoggedFeatures { version, values: serde_json::from_str(&values).map_err(fault)? })
-            }
-            _ => None,
-        };
+        let query = serde_json::from_str(&self.query).map_err(fault)?;
+        let features = self.feature_version.zip(self.features);
+        let origin = self.bear_version.zip(self.config_digest);
         let decision = Decision {
             request_id: self.request_id,
+            attempt: u32::try_from(self.attempt).unwrap_or(u32::MAX),
+            requested_model: self.requested_model,
+            predictor_version: self.predictor_version,
             policy: self.policy,
             reason,
             lambda_per_usd: self.lambda_per_usd,
@@ -329,10 +368,11 @@ impl Record {
         Ok(DecisionRow {
             decided_at,
             decision,
-            streamed: self.streamed,
+            query,
             outcome,
-            features,
+            features: features.map(|(version, json)| LoggedFeatures::read(version, json)),
             prompt: self.prompt,
+            origin: origin.map(|(bear_version, config_digest)| Origin { bear_version, config_digest }),
         })
     }
 }

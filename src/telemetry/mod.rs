@@ -7,12 +7,14 @@ pub mod clock;
 mod lines;
 pub mod names;
 pub mod prometheus;
+mod secrets;
 mod setup;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+pub use secrets::without_secrets;
 pub use setup::{Guard, build, init};
 
 /// What the process tells of itself, and how.
@@ -60,7 +62,7 @@ pub enum TelemetryError {
     /// Traces cannot be sent there.
     #[error("cannot send traces to `{endpoint}`: {why} (hint: an address such as http://127.0.0.1:4318)")]
     Endpoint {
-        /// As given.
+        /// As given, secrets hidden.
         endpoint: String,
         /// What is wrong.
         why: String,

@@ -68,7 +68,7 @@ pub mod label {
     pub const OUTCOME: &str = "outcome";
     /// `prompt`, `cached` or `output` tokens.
     pub const KIND: &str = "kind";
-    /// What made something happen (`full`, `rejected`, `shutdown`; `connect`, `timeout`, `status`, …).
+    /// What made something happen (`full`, `memory`, `rejected`, `shutdown`; `connect`, `timeout`, `status`, …).
     pub const CAUSE: &str = "cause";
     /// How prompt tokens were counted (`domain::CountSource`).
     pub const SOURCE: &str = "source";
@@ -125,6 +125,13 @@ const fn histogram(
     Metric { name, kind: Kind::Histogram, unit, help, labels, buckets }
 }
 
+/// Breaker state.
+pub const BREAKER: Metric = gauge(
+    "bear_breaker_state",
+    Unit::Count,
+    "Breaker of an instance: 0 closed, 1 half open (one probe goes or is out), 2 open.",
+    &[label::INSTANCE],
+);
 /// Requests answered.
 pub const REQUESTS: Metric = counter(
     "bear_requests_total",
@@ -292,7 +299,7 @@ pub const STORE_WRITTEN: Metric =
 pub const STORE_DROPPED: Metric = counter(
     "bear_store_dropped_total",
     Unit::Count,
-    "Decision rows lost: queue full, rejected by the store, or unwritten at shutdown.",
+    "Decision rows lost: queue full by rows (full) or by bytes (memory), rejected by the store, or unwritten at shutdown.",
     &[label::CAUSE],
 );
 /// Store health.
@@ -308,6 +315,7 @@ pub const PREDICTOR_INFO: Metric = gauge(
 
 /// Every metric, sorted by name.
 pub const METRICS: &[&Metric] = &[
+    &BREAKER,
     &COST,
     &DECISION,
     &DECISIONS,
@@ -377,7 +385,7 @@ pub mod attribute {
     pub const OTEL_STATUS: &str = "otel.status_code";
     /// `chat` or `text_completion`.
     pub const OPERATION: &str = "gen_ai.operation.name";
-    /// The serving engine's family.
+    /// Whose API the instances speak.
     pub const PROVIDER: &str = "gen_ai.provider.name";
     /// The model the client asked for, where it is a known one.
     pub const REQUEST_MODEL: &str = "gen_ai.request.model";
@@ -393,6 +401,8 @@ pub mod attribute {
     pub const USAGE_CACHED_TOKENS: &str = "gen_ai.usage.cache_read.input_tokens";
     /// Output tokens used.
     pub const USAGE_OUTPUT_TOKENS: &str = "gen_ai.usage.output_tokens";
+    /// The request's HTTP method.
+    pub const HTTP_METHOD: &str = "http.request.method";
     /// The HTTP status sent to the client.
     pub const HTTP_STATUS: &str = "http.response.status_code";
     /// The matched route, such as `/v1/chat/completions`.
@@ -419,6 +429,8 @@ pub mod attribute {
     pub const DELTA: &str = "bear.delta_per_s";
     /// TTFT target, milliseconds.
     pub const TTFT_TARGET_MS: &str = "bear.ttft_target_ms";
+    /// TPOT target, milliseconds.
+    pub const TPOT_TARGET_MS: &str = "bear.tpot_target_ms";
     /// Predicted TTFT, milliseconds.
     pub const PREDICTED_TTFT_MS: &str = "bear.predicted.ttft_ms";
     /// Predicted output tokens.

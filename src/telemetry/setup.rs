@@ -19,7 +19,7 @@ use tracing_subscriber::{
     layer::SubscriberExt,
 };
 
-use super::{LogFormat, TelemetryConfig, TelemetryError, lines::LineFields};
+use super::{LogFormat, TelemetryConfig, TelemetryError, lines::LineFields, without_secrets};
 
 /// Longest that one export may take.
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -128,11 +128,11 @@ fn plain_http(endpoint: &str) -> Result<(), TelemetryError> {
         return Ok(());
     }
     let why = String::from("it is to start with http:// (for TLS, put a collector beside the router)");
-    Err(TelemetryError::Endpoint { endpoint: endpoint.into(), why })
+    Err(TelemetryError::Endpoint { endpoint: without_secrets(endpoint), why })
 }
 
 fn provider(endpoint: &str) -> Result<SdkTracerProvider, TelemetryError> {
-    let fault = |why: String| TelemetryError::Endpoint { endpoint: endpoint.into(), why };
+    let fault = |why: String| TelemetryError::Endpoint { endpoint: without_secrets(endpoint), why };
     plain_http(endpoint)?;
     let runtime = Handle::try_current().map_err(|error| fault(error.to_string()))?;
     let base = endpoint.trim_end_matches('/');

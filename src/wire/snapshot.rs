@@ -3,7 +3,7 @@
 //! A document that decodes here can be replayed: sizes, limits and ids have been checked, and every
 //! error says where in the document it lies.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use crate::domain::{
     Snapshot,
@@ -104,14 +104,23 @@ pub fn validate(snapshot: &Snapshot) -> Result<(), SnapshotError> {
             snapshot.waiting.len(),
         ));
     }
-    let mut ids = HashSet::with_capacity(snapshot.running.len() + snapshot.waiting.len());
+    // Computed tokens by id.
+    let mut computed = HashMap::with_capacity(snapshot.running.len() + snapshot.waiting.len());
     for (list, residents) in [("running", &snapshot.running), ("waiting", &snapshot.waiting)] {
         for (i, resident) in residents.iter().enumerate() {
-            if resident.id.is_empty() || !ids.insert(resident.id.as_str()) {
+            let known = computed.insert(resident.id.as_str(), resident.computed_tokens);
+            if resident.id.is_empty() || known.is_some() {
                 let path = format!("{list}[{i}].id");
                 return Err(SnapshotError::rule(path, "ids are unique and not empty", &resident.id));
             }
             validate_resident(resident, &snapshot.engine, list, i)?;
+        }
+    }
+    for (id, &tokens) in snapshot.in_flight.iter().flat_map(|batch| &batch.tokens) {
+        if computed.get(id.as_str()).is_some_and(|&computed| tokens > computed) {
+            let path = format!("in_flight.tokens.{id}");
+            let rule = "at most the resident's computed_tokens, which count the batch in flight";
+            return Err(SnapshotError::rule(path, rule, tokens));
         }
     }
     Ok(())
@@ -220,6 +229,7 @@ mod tests {
             ("/running", json!([{"id":"r1"}]), "running[0]"),
             ("/running", json!([1]), "running[0]"),
             ("/in_flight", json!({"started_unix_us":1,"tokens":{"a":-2}}), "in_flight.tokens.a"),
+            ("/in_flight", json!({"started_unix_us":1,"tokens":{"r1":905}}), "in_flight.tokens.r1"),
         ] {
             let error = decode_with(pointer, value).unwrap_err().to_string();
             assert!(error.starts_with(&format!("{path}:")), "{pointer}: {error}");

@@ -45,25 +45,72 @@ const IMPURE_PATHS: &[&[&str]] = &[
     &["std", "time", "SystemTime"],
     &["std", "time", "UNIX_EPOCH"],
     &["rand", "rng"],
-    &["rand", "thread_rng"],
     &["rand", "random"],
-    &["rand", "rngs", "OsRng"],
-    &["rand", "rngs", "ThreadRng"],
-    &["tokio"],
-    &["futures"],
-    &["reqwest"],
-    &["hyper"],
-    &["hyper_util"],
-    &["axum"],
-    &["sqlx"],
-    &["tracing"],
-    &["log"],
-    &["metrics"],
+    &["rand", "random_bool"],
+    &["rand", "random_iter"],
+    &["rand", "random_range"],
+    &["rand", "random_ratio"],
+    &["rand", "fill"],
+];
+
+/// The dependencies a pure room may name; every other one in Cargo.toml is out.
+const PURE_CRATES: &[&str] = &[
+    "arc_swap",
+    "bytes",
+    "http",
+    "insta",
+    "nalgebra",
+    "ndarray",
+    "proptest",
+    "rand",
+    "rand_chacha",
+    "rand_distr",
+    "schemars",
+    "serde",
+    "serde_json",
+    "serde_path_to_error",
+    "sha2",
+    "thiserror",
+    "tokenizers",
 ];
 
 /// Names that are impure wherever they stand.
-const IMPURE_NAMES: &[&str] =
-    &["async", "await", "println", "eprintln", "print", "eprint", "dbg", "Instant", "SystemTime"];
+const IMPURE_NAMES: &[&str] = &[
+    "async",
+    "await",
+    "println",
+    "eprintln",
+    "print",
+    "eprint",
+    "dbg",
+    "Instant",
+    "SystemTime",
+    "OsRng",
+    "ThreadRng",
+    "thread_rng",
+    "from_os_rng",
+    "try_from_os_rng",
+    "from_entropy",
+    "getrandom",
+];
+
+/// Returns the dependencies of Cargo.toml, as code names them.
+fn dependencies() -> BTreeSet<String> {
+    let manifest = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml")).unwrap();
+    let mut section = "";
+    let mut names = BTreeSet::new();
+    for line in manifest.lines() {
+        if line.starts_with('[') {
+            section = line;
+        } else if matches!(section, "[dependencies]" | "[dev-dependencies]")
+            && let Some((name, _)) = line.split_once('=')
+        {
+            names.insert(name.trim().replace('-', "_"));
+        }
+    }
+    assert!(names.contains("tokio") && names.contains("serde"), "{names:?}");
+    names
+}
 
 fn floor_of(room: &str) -> Option<(u8, bool)> {
     ROOMS.iter().find(|(name, ..)| *name == room).map(|&(_, floor, pure)| (floor, pure))
@@ -76,6 +123,8 @@ type Finding = String;
 struct FoundPath {
     segments: Vec<String>,
     line: usize,
+    /// Whether `use` or `extern crate` stands before it.
+    imported: bool,
 }
 
 /// Collects the paths (and lone identifiers) of a token stream; `module` is where the tokens stand,
@@ -87,6 +136,8 @@ fn collect_paths(tokens: TokenStream, module: &[String], prefix: &[String], foun
         match &trees[at] {
             TokenTree::Ident(ident) => {
                 let line = ident.span().start().line;
+                let before = at.checked_sub(1).and_then(|at| trees.get(at));
+                let imported = matches!(before, Some(TokenTree::Ident(i)) if *i == "use" || *i == "crate");
                 let mut segments = prefix.to_vec();
                 segments.push(ident.to_string());
                 at += 1;
@@ -114,7 +165,7 @@ fn collect_paths(tokens: TokenStream, module: &[String], prefix: &[String], foun
                 } else if segments == ["mod"] {
                     at = enter_module(&trees, at, module, found);
                 } else {
-                    found.push(FoundPath { segments, line });
+                    found.push(FoundPath { segments, line, imported });
                 }
             }
             TokenTree::Group(group) => {
@@ -187,6 +238,7 @@ fn check(root: &Path) -> Vec<Finding> {
     rust_files(root, &mut files);
     files.sort();
     let mut findings = Vec::new();
+    let dependencies = dependencies();
     for file in files {
         let relative = file.strip_prefix(root).unwrap();
         let module = module_of(relative);
@@ -199,6 +251,9 @@ fn check(root: &Path) -> Vec<Finding> {
         let mut paths = Vec::new();
         collect_paths(tokens, &module, &[], &mut paths);
         check_file(relative, &module[0], &paths, &mut findings);
+        if floor_of(&module[0]).is_some_and(|(_, pure)| pure) {
+            check_purity(relative, &paths, &dependencies, &mut findings);
+        }
     }
     findings
 }
@@ -208,7 +263,7 @@ fn check_file(file: &Path, room: &str, paths: &[FoundPath], findings: &mut Vec<F
         findings.push(format!("{}: no room `{room}` in the plan", file.display()));
         return;
     };
-    for FoundPath { segments, line } in paths {
+    for FoundPath { segments, line, .. } in paths {
         let here = format!("{}:{line}", file.display());
         if matches!(segments[0].as_str(), "crate" | "bear") && segments.len() > 1 {
             let target = segments[1].as_str();
@@ -224,15 +279,26 @@ fn check_file(file: &Path, room: &str, paths: &[FoundPath], findings: &mut Vec<F
                 None => findings.push(format!("{here}: `{}` names no room", segments.join("::"))),
             }
         }
-        if pure {
-            let impure = IMPURE_PATHS.iter().any(|bad| {
-                // A crate's name alone may as well be a field's: it counts once something is taken from it.
-                segments.len() >= bad.len().max(2)
-                    && segments.iter().zip(*bad).all(|(segment, bad)| segment == bad)
-            }) || segments.iter().any(|s| IMPURE_NAMES.contains(&s.as_str()));
-            if impure {
-                findings.push(format!("{here}: pure room `{room}` names `{}`", segments.join("::")));
-            }
+    }
+}
+
+/// Finds what a pure room may not name. A crate's name alone may as well be a field's: it counts once
+/// something is taken from it, or it is imported whole (renamed, what is taken could not be told).
+fn check_purity(file: &Path, paths: &[FoundPath], known: &BTreeSet<String>, findings: &mut Vec<Finding>) {
+    for FoundPath { segments, line, imported } in paths {
+        let name = segments[0].as_str();
+        let whole = segments.len() == 1 && *imported || segments.len() == 2 && segments[1] == "self";
+        let here = format!("{}:{line}: a pure room", file.display());
+        if whole && (name == "std" || known.contains(name)) {
+            findings.push(format!("{here} imports `{name}` whole; name what it takes"));
+        }
+        let foreign = segments.len() > 1 && known.contains(name) && !PURE_CRATES.contains(&name);
+        let impure = IMPURE_PATHS
+            .iter()
+            .any(|bad| segments.iter().map(String::as_str).take(bad.len()).eq(bad.iter().copied()))
+            || segments.iter().any(|s| IMPURE_NAMES.contains(&s.as_str()));
+        if foreign || impure {
+            findings.push(format!("{here} names `{}`", segments.join("::")));
         }
     }
 }
@@ -300,19 +366,46 @@ fn impurity_in_a_pure_room_is_found() {
 }
 
 #[test]
+fn impurity_in_disguise_is_found() {
+    let findings = check(&fixture("impure"));
+    let found = |what: &str| findings.iter().any(|f| f.contains("disguise.rs") && f.contains(what));
+    for what in [
+        "imports `std` whole",
+        "imports `rand` whole",
+        "imports `serde_json` whole",
+        "names `moka::sync::Cache`",
+        "names `opentelemetry::global::tracer`",
+        "names `StdRng::from_os_rng`",
+        "names `tracing_subscriber::fmt`",
+    ] {
+        assert!(found(what), "{what} was not found in {findings:#?}");
+    }
+    assert!(!found("`serde::Serialize`") && !found("`metrics`"), "{findings:#?}");
+}
+
+/// Most lines of a file below the root of a package's sources or tests.
+fn line_limit(root: &str, file: &Path) -> usize {
+    match (root, file.file_name().and_then(|name| name.to_str())) {
+        ("tests", _) => 800,
+        ("src", Some("main.rs")) => 10,
+        ("src", Some("mod.rs")) => 150,
+        _ => 500,
+    }
+}
+
+#[test]
 fn sources_keep_their_size() {
-    let mut files = Vec::new();
-    rust_files(&source_root(), &mut files);
     let mut long: Vec<String> = Vec::new();
-    for file in files {
-        let lines = fs::read_to_string(&file).unwrap().lines().count();
-        let limit = match file.file_name().and_then(|n| n.to_str()) {
-            Some("main.rs") => 10,
-            Some("mod.rs") => 150,
-            _ => 500,
-        };
-        if lines > limit {
-            long.push(format!("{}: {lines} lines, at most {limit}", file.display()));
+    for root in ["src", "tests", "training/src"] {
+        let mut files = Vec::new();
+        rust_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(root), &mut files);
+        assert!(!files.is_empty(), "{root}");
+        for file in files {
+            let lines = fs::read_to_string(&file).unwrap().lines().count();
+            let limit = line_limit(root, &file);
+            if lines > limit {
+                long.push(format!("{}: {lines} lines, at most {limit}", file.display()));
+            }
         }
     }
     assert!(long.is_empty(), "which room is missing?\n{}", long.join("\n"));

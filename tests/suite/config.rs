@@ -163,6 +163,8 @@ async fn a_value_that_cannot_be_is_answered_with_its_place() {
         ("accuracy: 0.5", "accuracy: 50", "bear.yaml:6:23", "between 0 and 1"),
         ("0.05", ".nan", "bear.yaml:5:33", "input_usd_per_mtok"),
         ("http://127.0.0.1:9001", "127.0.0.1:9001", "bear.yaml:10:10", "http://10.0.0.7:8000"),
+        ("http://127.0.0.1:9001", "http://h:8000/v1/", "bear.yaml:10:10", "without /v1"),
+        ("http://127.0.0.1:9001", "http://u:hunter2@h", "bear.yaml:10:10", "http://u:***@h"),
         ("id: small\n", "id: auto\n", "bear.yaml:2:9", "routing.virtual_model"),
         ("4096", "many", "bear.yaml:4:20", ""),
     ] {
@@ -175,6 +177,29 @@ async fn a_value_that_cannot_be_is_answered_with_its_place() {
     assert!(refusal("").contains("models"), "{}", refusal(""));
     let queue = "store: {url: \"mysql://x\"}\n".to_owned() + POOL;
     assert!(refusal(&queue).starts_with("bear.yaml:1:14: no store for `mysql://x`"), "{}", refusal(&queue));
+}
+
+/// What `bear serve` would trip over, a check finds first, at its place.
+#[tokio::test]
+async fn what_serving_needs_is_checked() {
+    for (section, at, part) in [
+        ("upstream: {idle_timeout_s: 0}", "1:28", "upstream.idle_timeout_s"),
+        ("upstream: {pool_idle_s: -1}", "1:25", "upstream.pool_idle_s"),
+        ("upstream: {authorization: {env: BEAR_NO_SUCH_SECRET}}", "1:27", "BEAR_NO_SUCH_SECRET"),
+        ("pool: {assumed_max_num_seqs: 0}", "1:30", "pool.assumed_max_num_seqs"),
+        ("listen: {max_body_mib: 0}", "1:24", "listen.max_body_mib"),
+        ("store: {queue_mib: 0}", "1:20", "store.queue_mib"),
+    ] {
+        let message = refusal(&format!("{section}\n{POOL}"));
+        assert!(message.starts_with(&format!("bear.yaml:{at}: ")) && message.contains(part), "{message}");
+    }
+    let secret = refusal(&format!("upstream: {{authorization: {{file: no/key}}}}\n{POOL}"));
+    assert!(secret.contains(&std::path::absolute("no/key").unwrap().display().to_string()), "{secret}");
+    let files = POOL.replace("    prior:", "    tokenizer: {files: no/such}\n    prior:");
+    let message = refusal(&files);
+    let tried = std::path::absolute("no/such/tokenizer.json").unwrap();
+    assert!(message.starts_with("bear.yaml:6:24: "), "{message}");
+    assert!(message.contains(&tried.display().to_string()), "{message}");
 }
 
 fn overridden(variables: &[(&str, &str)], flags: Vec<Flag>) -> Result<Loaded, ConfigError> {
@@ -231,7 +256,9 @@ async fn a_missing_file_and_a_missing_bundle_are_named() {
     let missing = load(&Sources { file: Some("no/such.yaml".into()), ..Sources::default() }).unwrap_err();
     assert!(missing.to_string().contains("no/such.yaml"), "{missing}");
     let bundle = refusal(&("predictors:\n  bundle: no/such/bundle\n".to_owned() + POOL));
-    assert!(bundle.starts_with("bear.yaml:2:11: cannot read the bundle file no/such/bundle"), "{bundle}");
+    let tried = std::path::absolute("no/such/bundle").unwrap();
+    let said = format!("bear.yaml:2:11: cannot read the bundle file {} ", tried.display());
+    assert!(bundle.starts_with(&said), "{bundle}");
 }
 
 #[tokio::test]

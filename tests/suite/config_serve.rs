@@ -38,7 +38,7 @@ fn command(folder: &Path, upstream: &str, listen: &str) -> Command {
     );
     std::fs::write(folder.join("bear.yaml"), text).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_bear"));
-    command.current_dir(folder).args(["serve", "--config", "bear.yaml", "--listen", listen]);
+    command.current_dir(folder).args(["serve", "bear.yaml", "--listen", listen]).env_remove("BEAR_CONFIG");
     command.env_remove("BEAR__STORE__URL").stderr(Stdio::piped()).stdout(Stdio::piped());
     command
 }
@@ -67,14 +67,30 @@ impl Served {
         Self { child, address, log }
     }
 
+    /// Reads the log up to a line that contains `part`.
+    fn await_line(&mut self, part: &str) {
+        let mut line = String::new();
+        while !line.contains(part) {
+            line.clear();
+            assert!(self.log.read_line(&mut line).unwrap() > 0, "ended without `{part}`");
+        }
+    }
+
     /// Sends SIGTERM and returns the exit code with the rest of the log.
     fn end(mut self) -> (Option<i32>, String) {
-        let sent = Command::new("kill").arg(self.child.id().to_string()).status().unwrap();
-        assert!(sent.success());
+        let sent = signal(&self.child, "TERM");
+        assert!(sent, "no signal could be sent");
         let mut rest = String::new();
         std::io::Read::read_to_string(&mut self.log, &mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)
     }
+}
+
+/// Sends a signal by the shell's own `kill`, which needs no package; returns whether it could.
+fn signal(child: &Child, name: &str) -> bool {
+    let id = child.id().to_string();
+    let script = format!("kill -{name} \"$0\"");
+    Command::new("sh").args(["-c", &script, &id]).status().unwrap().success()
 }
 
 impl Drop for Served {
@@ -93,7 +109,7 @@ fn refused(output: &Output) -> String {
 async fn a_router_starts_answers_ends_and_can_explain_what_it_did() {
     let folder = tempfile::tempdir().unwrap();
     let upstream = upstream().await;
-    let served = Served::start(folder.path(), &upstream);
+    let mut served = Served::start(folder.path(), &upstream);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let health = client.get(format!("{}/health", served.address)).send().await.unwrap();
     assert_eq!(health.status(), 200);
@@ -114,6 +130,10 @@ async fn a_router_starts_answers_ends_and_can_explain_what_it_did() {
         client.get(format!("{}/metrics", served.address)).send().await.unwrap().text().await.unwrap();
     assert!(metrics.contains("bear_requests_total{"), "{metrics}");
 
+    assert!(signal(&served.child, "HUP"), "no signal could be sent");
+    served.await_line("SIGHUP");
+    let health = client.get(format!("{}/health", served.address)).send().await.unwrap();
+    assert_eq!(health.status(), 200, "a hang-up is survived");
     let (code, log) = served.end();
     assert_eq!(code, Some(0), "{log}");
     let explained = Command::new(env!("CARGO_BIN_EXE_bear"))

@@ -25,15 +25,18 @@ use serde_json::Value;
 /// Every synchronous recording.
 const SYNCHRONOUS: [&str; 8] = ["low", "med", "medQ", "sat", "satQ", "lpt", "edge", "tight"];
 
-/// Reads a recording's steps file; `None`, said loudly, where it is absent.
+/// Reads a recording's steps file; `None`, said loudly, where `BEAR_DATA` is not set.
 fn recording(name: &str) -> Option<Vec<Value>> {
-    let path = PathBuf::from(env::var_os("BEAR_DATA").unwrap_or_default()).join("vllm");
-    let path = path.join(format!("{name}.steps.jsonl.gz"));
-    let unpacked = Command::new("gzip").arg("-dc").arg(&path).output().ok().filter(|o| o.status.success());
-    let Some(unpacked) = unpacked else {
-        eprintln!("SKIPPED {name}: BEAR_DATA/vllm/{name}.steps.jsonl.gz is not there");
+    let Some(data) = env::var_os("BEAR_DATA") else {
+        eprintln!(
+            "SKIPPED {name}: BEAR_DATA is not set; it names the folder with vllm/{name}.steps.jsonl.gz"
+        );
         return None;
     };
+    let path = PathBuf::from(data).join("vllm").join(format!("{name}.steps.jsonl.gz"));
+    let unpacked = Command::new("gzip").arg("-dc").arg(&path).output().unwrap();
+    let complaint = String::from_utf8_lossy(&unpacked.stderr);
+    assert!(unpacked.status.success(), "BEAR_DATA is set, but {}: {complaint}", path.display());
     let text = String::from_utf8(unpacked.stdout).unwrap();
     Some(text.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
 }
@@ -149,7 +152,7 @@ fn new_request(add: &Value, hashes: &HashMap<u32, Arc<[u64]>>) -> NewRequest {
 }
 
 #[test]
-fn whole_runs_on_hashed_blocks_equal_the_engine() {
+fn whole_runs_on_hashed_blocks_equal_the_engine_needs_bear_data() {
     for name in SYNCHRONOUS {
         let Some(events) = recording(name) else { continue };
         let mut engine = Engine::with_block_cache(params(&events[0], false)).unwrap();
@@ -180,7 +183,7 @@ fn add_until(engine: &mut Engine, adds: &mut VecDeque<(f64, NewRequest)>, until:
 }
 
 #[test]
-fn a_whole_asynchronous_run_equals_the_engine() {
+fn a_whole_asynchronous_run_equals_the_engine_needs_bear_data() {
     let Some(events) = recording("async") else { return };
     let hashes = block_hashes(&events);
     let mut engine = Engine::with_block_cache(params(&events[0], true)).unwrap();
@@ -291,7 +294,7 @@ impl<'a> Recorded<'a> {
 }
 
 #[test]
-fn single_formations_by_counts_equal_the_engine() {
+fn single_formations_by_counts_equal_the_engine_needs_bear_data() {
     // `tight` misses are hits on blocks that others hold, `async` ones also placeholders' side effects.
     let others = SYNCHRONOUS[..7].iter().map(|name| (*name, 1.0));
     for (name, least) in others.chain([("tight", 0.992), ("async", 0.992)]) {
@@ -326,7 +329,7 @@ fn samples(events: &[Value]) -> Vec<Sample> {
 }
 
 #[test]
-fn a_fit_carries_over_to_another_run() {
+fn a_fit_carries_over_to_another_run_needs_bear_data() {
     let (Some(medium), Some(saturated)) = (recording("medQ"), recording("satQ")) else { return };
     let (medium, saturated) = (samples(&medium), samples(&saturated));
     let across = |emitting_term, fitted: &[Sample], judged: &[Sample]| {

@@ -111,7 +111,7 @@ async fn a_stream_passes_and_the_usage_chunk_is_taken_out() {
         (outcome.prompt_tokens, outcome.cached_tokens, outcome.output_tokens),
         (Some(11), Some(4), Some(3))
     );
-    assert!(row.streamed && outcome.ttft_s.is_some_and(|ttft| ttft > 0.0 && ttft <= outcome.e2e_s));
+    assert!(row.query.streamed && outcome.ttft_s.is_some_and(|ttft| ttft > 0.0 && ttft <= outcome.e2e_s));
     assert!(outcome.cost_usd.is_some_and(|cost| cost > 0.0));
 }
 
@@ -155,6 +155,49 @@ async fn completions_and_other_paths_are_served() {
     assert_eq!(received[1].line, "POST /v1/embeddings HTTP/1.1");
     assert_eq!((received[1].text(), received[1].instance), (body, 0));
     assert_eq!(app.rows().await.len(), 2);
+}
+
+#[tokio::test]
+async fn other_paths_need_a_concrete_model() {
+    let app = TestApp::start().await;
+    let response = app.post("/v1/embeddings", r#"{"model":"auto","input":"a text"}"#).send().await.unwrap();
+    assert_eq!(response.status(), 400);
+    let error = error_of(response).await;
+    assert_eq!((&error["param"], &error["code"]), (&json!("model"), &json!("concrete_model_needed")));
+    assert!(app.upstreams.received().is_empty());
+}
+
+#[tokio::test]
+async fn lengths_are_learned_from_answers_that_tell_them() {
+    let app = TestApp::start().await;
+    let small = app.pool.model_index("small").unwrap();
+    let expected_tokens = || app.pool.expected_output_tokens(small, 5);
+    let prior_tokens = expected_tokens();
+    app.upstreams.otherwise(Upstreams::json(
+        200,
+        r#"{"data":[],"usage":{"prompt_tokens":5,"total_tokens":5,"completion_tokens":0}}"#,
+    ));
+    for _ in 0..30 {
+        app.post("/v1/embeddings", r#"{"model":"small","input":"a text"}"#).send().await.unwrap();
+    }
+    for usage in ["{}", r#"{"prompt_tokens":5}"#] {
+        app.upstreams.otherwise(Upstreams::json(200, &format!(r#"{{"choices":[],"usage":{usage}}}"#)));
+        for _ in 0..30 {
+            app.chat(chat("small", "")).await;
+        }
+    }
+    assert_eq!(expected_tokens(), prior_tokens, "nothing was told of lengths");
+    let told = r#"{"choices":[],"usage":{"input_tokens":5,"output_tokens":300}}"#;
+    app.upstreams.otherwise(Upstreams::json(200, told));
+    for _ in 0..30 {
+        app.chat(chat("small", "")).await;
+    }
+    assert_eq!(expected_tokens(), 300.0);
+    let rows = app.rows().await;
+    let of =
+        |i: usize| (rows[i].outcome.prompt_tokens, rows[i].outcome.output_tokens, rows[i].outcome.cost_usd);
+    assert!(matches!(of(0), (Some(5), Some(0), Some(_))), "an embedding has a cost: {:?}", of(0));
+    assert_eq!((of(40), of(70)), ((None, None, None), (None, None, None)));
 }
 
 #[tokio::test]
@@ -211,6 +254,7 @@ async fn bad_headers_are_named() {
         let response =
             app.post("/v1/chat/completions", chat("auto", "")).header(name, value).send().await.unwrap();
         assert_eq!(response.status(), 400, "{name}: {value}");
+        assert!(header(&response, "x-request-id").starts_with("req-"), "{name}: a refusal has a good id");
         let error = error_of(response).await;
         assert_eq!((&error["param"], &error["code"]), (&json!(name), &json!("invalid_header")));
     }
@@ -343,26 +387,30 @@ async fn prompts_are_counted_by_files_else_by_the_engine_else_by_bytes() {
         if let Some(count) = engine {
             app.upstreams.count_tokens(count);
         }
-        let mut seen = Value::Null;
-        for _ in 0..2 {
+        let dry_run = async || {
             let response = app.post("/v1/route", chat("big", "")).send().await.unwrap();
-            seen = response.json::<Value>().await.unwrap()["candidates"][1].clone();
-        }
+            response.json::<Value>().await.unwrap()["candidates"][1].clone()
+        };
+        // A dry run leaves no trace, a request that is sent does.
+        dry_run().await;
+        let dry = app.upstreams.tokenized();
+        app.chat(chat("big", "")).await;
+        let seen = dry_run().await;
         (
             seen["count_source"].as_str().unwrap().to_owned(),
             seen["prompt_tokens"].as_u64().unwrap(),
-            app.upstreams.tokenized(),
+            (dry, app.upstreams.tokenized()),
         )
     };
     let files = TokenizerConfig { files: Some(folder), engine: true };
     let engine = TokenizerConfig { files: None, engine: true };
-    assert_eq!(counted(files, Some(99)).await, ("tokenizer".into(), 17, 0));
+    assert_eq!(counted(files, Some(99)).await, ("tokenizer".into(), 17, (0, 0)));
     assert_eq!(
         counted(engine.clone(), Some(99)).await,
-        ("engine".into(), 99, 1),
+        ("engine".into(), 99, (1, 2)),
         "asked once, then remembered"
     );
-    assert_eq!(counted(engine, None).await, ("bytes".into(), 7, 1), "left alone after a failure");
+    assert_eq!(counted(engine, None).await, ("bytes".into(), 7, (1, 2)), "left alone after a failure");
 }
 
 #[tokio::test]

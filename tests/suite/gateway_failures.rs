@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use bear::{domain::Now, telemetry::clock::LiveClock};
 use serde_json::Value;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -12,6 +13,7 @@ use tokio::{
 use crate::fakes::{Options, Step, TestApp, Upstreams, chat, chunk, eventually};
 
 const WORD: &[u8] = b"data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"a\"}}]}\n\n";
+const REFUSED: &[u8] = b"data: {\"error\":{\"message\":\"no\",\"code\":400}}\n\n";
 const DONE: &[u8] = b"data: [DONE]\n\n";
 
 fn options(change: impl FnOnce(&mut Options)) -> Options {
@@ -32,13 +34,16 @@ fn assert_broken(text: &str, code: &str) {
 #[tokio::test]
 async fn a_failed_attempt_is_repeated_elsewhere_before_the_first_byte() {
     let app = TestApp::start().await;
-    let failures: [Vec<Step>; 5] = [
+    let failures: [Vec<Step>; 8] = [
         // First, while no connection is a reused one.
         vec![Step::HangUp],
         Upstreams::json(503, "{}"),
         Upstreams::json(429, "{}"),
         vec![Upstreams::sse_head(), Step::HangUp],
         Upstreams::sse(&[b"data: {\"error\":{\"message\":\"no memory\"}}\n\n"]),
+        Upstreams::sse(&[b"data: {\"error\":{\"message\":\"no memory\",\"code\":500}}\n\n", DONE]),
+        Upstreams::sse(&[]),
+        Upstreams::sse(&[b": ping\n\n"]),
     ];
     for (round, failure) in failures.into_iter().enumerate() {
         app.upstreams.next(failure).next(Upstreams::sse(&[WORD, DONE]));
@@ -52,7 +57,7 @@ async fn a_failed_attempt_is_repeated_elsewhere_before_the_first_byte() {
         assert_ne!(first.header("x-request-id"), second.header("x-request-id"));
     }
     let endings: Vec<_> = app.rows().await.iter().map(|row| row.outcome.ending.label()).collect();
-    assert_eq!(endings, ["failed", "complete"].repeat(5));
+    assert_eq!(endings, ["failed", "complete"].repeat(8));
     assert!(app.is_idle());
 }
 
@@ -124,6 +129,10 @@ async fn a_reused_connection_closed_before_any_byte_is_no_failure() {
 
     app.upstreams.next(vec![Step::HangUp]).next(vec![Step::HangUp]);
     assert_eq!(app.chat(chat("small", "")).await.status(), 502, "only once");
+
+    assert_eq!(app.chat(chat("small", "")).await.status(), 200);
+    app.upstreams.next(vec![Step::Pause(Duration::from_millis(1200)), Step::HangUp]);
+    assert_eq!(app.chat(chat("small", "")).await.status(), 502, "it was at work on the request by then");
     assert!(app.is_idle());
 }
 
@@ -165,7 +174,7 @@ async fn a_whole_answer_cut_short_breaks_the_clients_connection() {
 async fn silence_before_the_first_event_is_a_504() {
     for stalled in [vec![Step::Silence], vec![Upstreams::sse_head(), Step::Silence]] {
         let app = TestApp::with(options(|options| {
-            options.gateway.upstream.first_byte_timeout_s = 0.05;
+            options.gateway.upstream.first_byte_timeout_s = 1.0;
             options.gateway.upstream.retries = 0;
         }))
         .await;
@@ -184,11 +193,13 @@ async fn silence_before_the_first_event_is_a_504() {
 async fn a_first_byte_time_out_is_repeated_but_a_total_one_is_not() {
     // Long enough for the second attempt's answer on a busy machine.
     let app = TestApp::with(options(|options| options.gateway.upstream.first_byte_timeout_s = 2.0)).await;
+    let streamed = chat("big", r#","stream":true"#);
+    app.upstreams.next(vec![Step::Silence]).next(Upstreams::sse(&[WORD, DONE]));
+    assert_eq!(app.chat(streamed.clone()).await.status(), 200);
+    assert_eq!(app.upstreams.received().len(), 2);
+    let app = TestApp::with(options(|options| options.gateway.upstream.total_timeout_s = 1.0)).await;
     app.upstreams.next(vec![Step::Silence]);
-    assert_eq!(app.chat(chat("big", "")).await.status(), 200);
-    let app = TestApp::with(options(|options| options.gateway.upstream.total_timeout_s = 0.05)).await;
-    app.upstreams.next(vec![Step::Silence]);
-    let response = app.chat(chat("big", "")).await;
+    let response = app.chat(streamed).await;
     assert_eq!(response.status(), 504);
     assert!(response.text().await.unwrap().contains("total"));
     assert_eq!(app.upstreams.received().len(), 1);
@@ -196,7 +207,7 @@ async fn a_first_byte_time_out_is_repeated_but_a_total_one_is_not() {
 
 #[tokio::test]
 async fn silence_in_the_middle_ends_the_stream_with_an_error() {
-    for (idle_s, total_s, why) in [(0.05, 600.0, "idle time-out"), (60.0, 2.0, "total time-out")] {
+    for (idle_s, total_s, why) in [(0.5, 600.0, "idle time-out"), (60.0, 2.0, "total time-out")] {
         let app = TestApp::with(options(|options| {
             options.gateway.upstream.idle_timeout_s = idle_s;
             options.gateway.upstream.total_timeout_s = total_s;
@@ -209,6 +220,141 @@ async fn silence_in_the_middle_ends_the_stream_with_an_error() {
         eventually("the upstream sees the hang-up", || app.upstreams.hang_ups() == 1).await;
         assert_eq!(app.rows().await[0].outcome.ending.label(), "timed-out");
     }
+}
+
+#[tokio::test]
+async fn an_answer_that_is_not_streamed_has_no_first_byte_to_wait_for() {
+    let app = TestApp::with(options(|options| {
+        options.gateway.upstream.first_byte_timeout_s = 0.2;
+        options.gateway.upstream.retries = 0;
+    }))
+    .await;
+    let mut late = vec![Step::Pause(Duration::from_secs(1))];
+    late.extend(Upstreams::json(200, "{}"));
+    app.upstreams.next(late);
+    assert_eq!(app.chat(chat("big", "")).await.status(), 200);
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_is_cut_off_when_its_time_is_up() {
+    let app = TestApp::with(options(|options| options.gateway.upstream.total_timeout_s = 2.0)).await;
+    let mut piece = b"10000\r\ndata: ".to_vec();
+    piece.resize(7 + 0x10000 - 2, b'x');
+    piece.extend_from_slice(b"\n\n\r\n");
+    for stream in ["true", "false"] {
+        app.upstreams.next(vec![Upstreams::sse_head(), Step::Flood(piece.clone())]);
+        let before = app.upstreams.hang_ups();
+        let connection = ask_until(&app, &chat("big", &format!(r#","stream":{stream}"#)), None).await;
+        eventually("the upstream is let go", || app.upstreams.hang_ups() == before + 1).await;
+        eventually("the ledger is empty", || app.is_idle()).await;
+        drop(connection);
+    }
+    let endings: Vec<_> = app.rows().await.iter().map(|row| row.outcome.ending.label()).collect();
+    assert_eq!(endings, ["timed-out", "timed-out"]);
+}
+
+#[tokio::test]
+async fn a_request_that_does_not_arrive_is_a_408() {
+    for (idle_s, total_s, limit) in [(0.3, 600.0, "idle"), (600.0, 0.3, "total")] {
+        let app = TestApp::with(options(|options| {
+            options.gateway.upstream.idle_timeout_s = idle_s;
+            options.gateway.upstream.total_timeout_s = total_s;
+        }))
+        .await;
+        let mut connection = TcpStream::connect(app.address).await.unwrap();
+        let part =
+            "POST /v1/chat/completions HTTP/1.1\r\nhost: bear\r\ncontent-length: 99\r\n\r\n{\"model\":";
+        connection.write_all(part.as_bytes()).await.unwrap();
+        let mut got = Vec::new();
+        while !got.ends_with(b"}}") {
+            assert!(connection.read_buf(&mut got).await.unwrap() > 0);
+        }
+        let got = String::from_utf8(got).unwrap();
+        assert!(got.starts_with("HTTP/1.1 408 "), "{got}");
+        assert!(got.contains(r#""code":"body_timeout""#) && got.contains(limit), "{got}");
+    }
+}
+
+#[tokio::test]
+async fn a_first_event_that_is_a_4xx_is_that_refusal() {
+    let app = TestApp::start().await;
+    let own = r#"{"error":{"message":"too long","type":"BadRequestError","param":null,"code":400}}"#;
+    app.upstreams.next(Upstreams::sse(&[format!("data: {own}\n\n").as_bytes(), DONE]));
+    let response = app.chat(chat("big", r#","stream":true"#)).await;
+    assert_eq!((response.status().as_u16(), response.text().await.unwrap().as_str()), (400, own));
+    assert_eq!(app.upstreams.received().len(), 1, "no other instance would take it");
+}
+
+#[tokio::test]
+async fn the_breaker_counts_the_instances_own_faults_only() {
+    let event = |rest: &str| {
+        Upstreams::sse(&[format!("data: {{\"error\":{{\"message\":\"no\"{rest}}}}}\n\n").as_bytes(), DONE])
+    };
+    let word_then = |step: Step| vec![Upstreams::sse_head(), chunk(WORD), step];
+    for (what, script, opens) in [
+        ("400", Upstreams::json(400, "{}"), false),
+        ("429", Upstreams::json(429, "{}"), false),
+        ("an event with code 400", event(r#","code":400"#), false),
+        ("an event without a code", event(""), false),
+        ("500", Upstreams::json(500, "{}"), true),
+        ("an event with code 500", event(r#","code":500"#), true),
+        ("an empty stream", Upstreams::sse(&[]), true),
+        ("a break in the middle", word_then(Step::HangUp), true),
+        ("silence in the middle", word_then(Step::Silence), true),
+        ("an error in the middle", Upstreams::sse(&[WORD, REFUSED]), false),
+    ] {
+        let app = TestApp::with(options(|options| {
+            options.pool.breaker_failures = 2;
+            options.pool.breaker_cooldown_ms = 600_000;
+            options.gateway.upstream.retries = 0;
+            options.gateway.upstream.idle_timeout_s = 0.5;
+        }))
+        .await;
+        let usable = || app.pool.usable(0, LiveClock::new().now()).is_ok();
+        for _ in 0..2 {
+            assert!(usable(), "{what}");
+            app.upstreams.next(script.clone());
+            app.chat(chat("small", r#","stream":true"#)).await.text().await.unwrap();
+        }
+        assert_eq!(usable(), !opens, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn a_total_time_out_does_not_count_against_the_instance() {
+    for script in [vec![Step::Silence], vec![Upstreams::sse_head(), chunk(WORD), Step::Silence]] {
+        let app = TestApp::with(options(|options| {
+            options.pool.breaker_failures = 1;
+            options.pool.breaker_cooldown_ms = 600_000;
+            options.gateway.upstream.total_timeout_s = 1.0;
+        }))
+        .await;
+        app.upstreams.next(script);
+        app.chat(chat("small", r#","stream":true"#)).await.text().await.unwrap();
+        assert_eq!(app.upstreams.received().len(), 1);
+        assert!(app.pool.usable(0, LiveClock::new().now()).is_ok());
+    }
+}
+
+#[tokio::test]
+async fn a_stream_of_another_path_needs_no_marker() {
+    let app = TestApp::start().await;
+    let until_close = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+    let event = b"event: response.completed\ndata: {\"type\":\"response.completed\"}\n\n";
+    app.upstreams.next(vec![Step::Send(until_close.to_vec()), Step::Send(event.to_vec()), Step::HangUp]);
+    let body = r#"{"model":"small","input":"a text","stream":true}"#;
+    let response = app.post("/v1/responses", body).send().await.unwrap();
+    assert_eq!(response.bytes().await.unwrap().as_ref(), event);
+    assert_eq!(app.rows().await[0].outcome.ending.label(), "complete");
+}
+
+#[tokio::test]
+async fn a_first_event_too_large_to_follow_passes_at_once() {
+    let app = TestApp::start().await;
+    let huge = [b"data: ".as_slice(), &vec![b'x'; 9 << 20]].concat();
+    app.upstreams.next(vec![Upstreams::sse_head(), chunk(&huge), Step::Silence]);
+    let mut response = app.chat(chat("small", r#","stream":true"#)).await;
+    assert!(response.chunk().await.unwrap().unwrap().starts_with(b"data: xxx"));
 }
 
 /// Sends a request on a connection of its own; reads until `until` appears; leaves.

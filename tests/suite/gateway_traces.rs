@@ -11,6 +11,8 @@ use bear::telemetry::{
     names::{attribute, span},
 };
 
+use opentelemetry_proto::tonic::trace::v1::{Span, status::StatusCode};
+
 use crate::{
     fakes::{TestApp, Upstreams, eventually},
     telemetry::{Collector, attributes},
@@ -57,10 +59,15 @@ async fn a_request_is_one_span_with_a_child_a_step_in_its_callers_trace() {
     ]));
     let body = r#"{"model":"auto","stream":true,"max_tokens":9,"messages":[{"role":"user","content":"a-secret-prompt"}]}"#;
     let request = app.post("/v1/chat/completions", body).header("x-request-id", "traced");
+    let request = request.header("x-slo-tpot-ms", "50");
     let response = request.header("traceparent", format!("00-{TRACE}-{CALLER}-01")).send().await.unwrap();
     response.text().await.unwrap();
-    eventually("the request is logged", || {
-        String::from_utf8_lossy(&log.0.lock().unwrap()).contains("request 2xx")
+    app.upstreams.otherwise(Upstreams::json(503, "{}"));
+    assert_eq!(app.chat(body).await.status(), 502);
+    assert_eq!(app.chat(body.replace("auto", "small")).await.status(), 502);
+    eventually("all requests are logged", || {
+        let log = String::from_utf8_lossy(&log.0.lock().unwrap()).into_owned();
+        log.contains("request 2xx") && log.matches("request 5xx").count() == 2
     })
     .await;
     drop(subscribed);
@@ -69,7 +76,7 @@ async fn a_request_is_one_span_with_a_child_a_step_in_its_callers_trace() {
     let spans = collector.spans();
     let parent = spans
         .iter()
-        .find(|s| s.name == "POST /v1/chat/completions")
+        .find(|s| s.name == "POST /v1/chat/completions" && !s.parent_span_id.is_empty())
         .unwrap_or_else(|| panic!("{:?}", spans.iter().map(|s| &s.name).collect::<Vec<_>>()));
     assert_eq!((hex(&parent.trace_id).as_str(), hex(&parent.parent_span_id).as_str()), (TRACE, CALLER));
     let known = attributes(parent);
@@ -79,6 +86,9 @@ async fn a_request_is_one_span_with_a_child_a_step_in_its_callers_trace() {
         (attribute::RESPONSE_MODEL, "big"),
         (attribute::REASON, "retry"),
         (attribute::HTTP_STATUS, "200"),
+        (attribute::HTTP_METHOD, "POST"),
+        (attribute::PROVIDER, "openai"),
+        (attribute::TPOT_TARGET_MS, "DoubleValue(50.0)"),
         (attribute::ENDING, "complete"),
         (attribute::REQUEST_MAX_TOKENS, "9"),
     ] {
@@ -97,7 +107,20 @@ async fn a_request_is_one_span_with_a_child_a_step_in_its_callers_trace() {
         assert!(spans.iter().any(|s| s.name == step && s.parent_span_id == route.span_id), "{step}");
     }
 
+    let failed = |s: &Span| s.status.as_ref().is_some_and(|status| status.code() == StatusCode::Error);
+    assert!(!failed(parent));
+    let other = spans.iter().find(|s| s.name == parent.name && s.parent_span_id.is_empty()).unwrap();
+    assert!(failed(other));
+    assert_eq!(attributes(other).get(attribute::ERROR_TYPE).map(String::as_str), Some("upstream_failed"));
+    let attempts = spans.iter().filter(|s| s.name == span::FORWARD && s.parent_span_id == parent.span_id);
+    let mut attempts: Vec<(Option<String>, bool)> =
+        attempts.map(|s| (attributes(s).remove(attribute::ATTEMPT), failed(s))).collect();
+    attempts.sort();
+    assert_eq!(attempts, [(Some("1".into()), true), (Some("2".into()), false)]);
+
     let log = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert_eq!(log.matches("request 2xx").count(), 1, "one line a request: {log}");
+    assert!(log.contains("tpot_target_ms"), "{log}");
+    assert_eq!(log.matches("trying again").count(), 2, "not where no other instance is left: {log}");
     assert!(!log.contains("a-secret-prompt") && !format!("{spans:?}").contains("a-secret-prompt"));
 }

@@ -48,12 +48,14 @@ fn field(line: &Value, key: &str) -> Value {
 }
 
 #[test]
-fn the_reference_lines_agree() {
-    let path = env::var_os("BEAR_DATA").map(|data| PathBuf::from(data).join("../specs/replay-vectors.jsonl"));
-    let Some(text) = path.and_then(|path| fs::read_to_string(path).ok()) else {
-        eprintln!("SKIPPED the_reference_lines_agree: BEAR_DATA does not point at the shared data");
+fn the_reference_lines_agree_needs_bear_data() {
+    let Some(data) = env::var_os("BEAR_DATA") else {
+        eprintln!("SKIPPED the reference lines: BEAR_DATA is not set; it names the folder beside specs/");
         return;
     };
+    let path = PathBuf::from(data).join("../specs/replay-vectors.jsonl");
+    let text = fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("BEAR_DATA is set, but {}: {error}", path.display()));
     let mut failures = Vec::new();
     let vectors: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(vectors.len(), 12);
@@ -137,7 +139,7 @@ proptest! {
         n in prop::collection::vec(count(), 27),
         switches in prop::collection::vec(any::<bool>(), 4),
         (started_us, now_us) in (any::<u64>(), any::<u64>()),
-        b in prop::collection::vec(prop_oneof![Just(0.0), Just(1e-3), Just(-1.0), Just(1e300)], 5),
+        b in prop::collection::vec(prop_oneof![3 => Just(0.0), 9 => Just(1e-3), 3 => Just(1e6), 1 => Just(-1.0)], 5),
     ) {
         // Sizes are kept in range, so that most states get past the checks; the rest is anything.
         let resident = |id: &str, n: &[u32]| {
@@ -173,5 +175,73 @@ proptest! {
         });
         let answer = answer(&input, LineOptions { trace: true, step_limit: 50 });
         prop_assert!(answer["ttft_s"].is_number() || answer["reason"].is_string() || answer["error"].is_string());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(500))]
+
+    #[test]
+    fn a_crowd_is_replayed_as_if_each_of_it_were_listed(
+        (requests, prompt, remaining) in (1..12_u32, 1..300_u32, 1..200_u32),
+        (running, first, threshold) in (0..3_u32, 1..300_u32, prop_oneof![Just(0_u32), Just(30)]),
+        priorities in prop::collection::vec(-1..2_i32, 2),
+        by_priority in any::<bool>(),
+        switches in prop::collection::vec(any::<bool>(), 2),
+    ) {
+        let idle: Value = serde_json::from_str(include_str!("../data/replay/idle.json")).unwrap();
+        let resident = |id: String, prompt: u32, priority: i32| {
+            serde_json::json!({
+                "id": id, "prompt_tokens": prompt, "computed_tokens": 0, "output_tokens": 0,
+                "max_tokens": remaining, "priority": priority,
+            })
+        };
+        let runs = (0..running).map(|i| {
+            serde_json::json!({
+                "id": format!("r{i}"), "prompt_tokens": 90, "computed_tokens": 90, "output_tokens": 1,
+                "max_tokens": 150, "kv_blocks": 9,
+            })
+        });
+        let waits = resident(String::from("w"), first, priorities[0]);
+        let listed = (0..requests).map(|i| resident(format!("beyond{i}"), prompt, 0));
+        let policy = if by_priority { "priority" } else { "fcfs" };
+        let state = patched(&idle, &serde_json::json!({
+            "snapshot": {
+                "engine": {
+                    "policy": policy, "long_prefill_token_threshold": threshold,
+                    "reserve_full_isl": switches[0], "async_scheduling": switches[1],
+                },
+                "running": runs.collect::<Vec<_>>(), "free_kv_blocks": 100 - 9 * running,
+            },
+            "query": { "priority": priorities[1] },
+            "dispatched": [{ "id": "d", "at_unix_us": 1_764_460_800_000_000_u64, "prompt_tokens": 40, "output_tokens": 9 }],
+        }));
+        let beyond = serde_json::json!({ "requests": requests, "prefill_tokens": prompt * requests });
+        let crowd = patched(&state, &serde_json::json!({ "snapshot": { "waiting": [waits], "waiting_beyond": beyond } }));
+        let waiting: Vec<Value> = std::iter::once(waits.clone()).chain(listed).collect();
+        let each = patched(&state, &serde_json::json!({ "snapshot": { "waiting": waiting } }));
+        let options = LineOptions { trace: true, step_limit: 3_000 };
+        let mut expected = answer(&each, options).to_string();
+        for i in 0..requests {
+            expected = expected.replace(&format!("beyond{i}@snapshot.waiting[{}]", i + 1), &format!("beyond{i}"));
+        }
+        prop_assert!(!expected.contains("error"), "{expected}");
+        prop_assert_eq!(answer(&crowd, options).to_string(), expected);
+    }
+}
+
+#[test]
+fn a_crowd_costs_what_is_admitted_of_it() {
+    let idle: Value = serde_json::from_str(include_str!("../data/replay/idle.json")).unwrap();
+    for policy in ["fcfs", "priority"] {
+        let state = serde_json::json!({
+            "snapshot": {
+                "engine": { "policy": policy },
+                "waiting": [{ "id": "w", "prompt_tokens": 1, "computed_tokens": 0, "output_tokens": 0, "max_tokens": 9 }],
+                "waiting_beyond": { "requests": 1_000_000, "prefill_tokens": 900_000_000 },
+            },
+        });
+        let got = answer(&patched(&idle, &state), LineOptions { trace: false, step_limit: 10_000 });
+        assert_eq!((&got["reason"], &got["steps"]), (&"limit".into(), &10_000.into()), "{got}");
     }
 }

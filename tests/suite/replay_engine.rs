@@ -217,3 +217,52 @@ proptest! {
         prop_assert!(ttft(running, waiting + 1) > ttft(running, waiting));
     }
 }
+
+/// Checks that the blocks of a snapshot add up: those that are neither free nor anyone's alone are shared
+/// by two running requests at least.
+fn blocks_add_up(snapshot: &Snapshot) -> Result<(), TestCaseError> {
+    let shared = snapshot.running.iter().map(|r| r.kv_blocks - r.kv_blocks_exclusive.unwrap());
+    let alone: u32 = snapshot.running.iter().filter_map(|r| r.kv_blocks_exclusive).sum();
+    let rest =
+        i64::from(snapshot.engine.num_kv_blocks - 1) - i64::from(snapshot.free_kv_blocks) - i64::from(alone);
+    let (most, sum) = (shared.clone().max().unwrap_or(0), shared.sum::<u32>());
+    prop_assert!(rest >= i64::from(most) && 2 * rest <= i64::from(sum), "{rest} shared in {snapshot:?}");
+    let in_use = snapshot.waiting.iter().map(|w| w.cached_blocks_in_use).max().unwrap_or(0);
+    prop_assert!(i64::from(in_use) <= i64::from(alone) + rest, "{in_use} in use in {snapshot:?}");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn shared_blocks_of_those_who_leave_are_counted(
+        params in params(),
+        requests in proptest::collection::vec((0..2_u64, 1..230_u32, 1..12_u32), 1..12),
+        (abort_at, aborted) in (0..40_usize, 0..12_usize),
+    ) {
+        let params = EngineParams { enable_prefix_caching: true, ..params };
+        let mut engine = Engine::with_block_cache(params).unwrap();
+        for (i, &(family, prompt, output)) in requests.iter().enumerate() {
+            // Prompts of a family are prefixes of each other.
+            let block_hashes = (0..u64::from(prompt / 10)).map(|block| 1_000 * family + block).collect();
+            engine.add(NewRequest { block_hashes, ..new_request(&i.to_string(), prompt, output) }).unwrap();
+        }
+        let captured = Timestamp::from_unix_us(T0_US);
+        let meta = || SnapshotMeta { instance: String::new(), dp_rank: 0, nonce: String::new(), captured };
+        for step in 0.. {
+            let begun = engine.begin(captured).is_some();
+            blocks_add_up(&engine.snapshot(meta()))?;
+            if step == abort_at {
+                engine.abort(&aborted.to_string());
+                blocks_add_up(&engine.snapshot(meta()))?;
+            }
+            engine.end();
+            blocks_add_up(&engine.snapshot(meta()))?;
+            if !begun {
+                break;
+            }
+        }
+        prop_assert_eq!(engine.free_blocks(), engine.snapshot(meta()).engine.num_kv_blocks - 1);
+    }
+}

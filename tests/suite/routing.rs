@@ -161,6 +161,7 @@ impl Fleet {
             adapter: None,
             endpoint: Endpoint::Chat,
             named: Named::Virtual,
+            requested_model: String::from("auto"),
             needs: Needs::default(),
             streamed: true,
             max_output_tokens: None,
@@ -170,7 +171,7 @@ impl Fleet {
             bounds: Bounds::default(),
             // At this λ the largest model is best where it is in time.
             tradeoff: Tradeoff { lambda_per_usd: 100.0, delta_per_s: 0.0 },
-            prompts: vec![PromptCount { tokens: 1000, source: CountSource::Tokenizer }; 3],
+            prompts: vec![PromptCount::one(1000, CountSource::Tokenizer); 3],
         };
         Described { query, features: Some(Arc::clone(&FEATURES)) }
     }
@@ -181,7 +182,7 @@ impl Fleet {
 
     fn route_into(&self, described: &Described, sink: Arc<dyn SettleSink>) -> Routed {
         let n = self.attempts.fetch_add(1, Ordering::Relaxed);
-        let attempt = Attempt { id: format!("a{n}"), exclude: &[], retry: false, sink };
+        let attempt = Attempt { id: format!("a{n}"), exclude: &[], number: 1, sink };
         let now: Arc<dyn Now> = Arc::clone(&self.clock) as Arc<dyn Now>;
         let mut rng = ChaCha8Rng::seed_from_u64(n);
         self.router.route(described, attempt, &now, &mut rng, &Silent).unwrap()

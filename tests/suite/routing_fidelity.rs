@@ -193,6 +193,7 @@ impl Run {
             max_output_tokens: None,
             streamed,
             choices: 1,
+            typical: true,
         };
         let clock = Arc::clone(&self.clock) as Arc<dyn Now>;
         self.held.insert(n, self.pool.reserve(request, clock, Arc::new(NoSink)));

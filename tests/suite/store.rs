@@ -7,7 +7,8 @@ use std::{path::Path, time::Duration};
 use bear::{
     domain::{Candidate, Decision, Ending, Ineligible, InstanceId, Outcome, Reason, Timestamp},
     store::{
-        self, DecisionRow, IfMissing, LoggedFeatures, Order, Recorder, RecorderStats, StoreConfig, StoreError,
+        self, DecisionRow, IfMissing, LoggedFeatures, LoggedQuery, Order, Origin, Recorder, RecorderStats,
+        StoreConfig, StoreError,
     },
     telemetry::{names, prometheus},
 };
@@ -52,6 +53,9 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
         decided_at: Timestamp::from_unix_us(decided_at_us),
         decision: Decision {
             request_id: request.into(),
+            attempt: 2,
+            requested_model: Some("auto".into()),
+            predictor_version: Some("demo@1f2e".into()),
             policy: "bear".into(),
             reason: Reason::MaxUtility,
             lambda_per_usd: 500.0,
@@ -60,7 +64,22 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
             propensity: 0.5,
             candidates: vec![refused, candidate("qwen3-8b-0", true)],
         },
-        streamed: true,
+        query: LoggedQuery {
+            endpoint: "chat".into(),
+            streamed: true,
+            choices: 2,
+            max_output_tokens: Some(512),
+            min_accuracy: Some(0.5),
+            max_cost_usd: Some(1e-3),
+            ttft_target_ms: Some(300.0),
+            tpot_target_ms: Some(50.0),
+            tenant: Some("team-a".into()),
+            priority: -1,
+            adapter: Some("lora-1".into()),
+            modalities: vec!["image".into()],
+            tools: true,
+            structured_output: true,
+        },
         outcome: Outcome {
             attempt_id: attempt.into(),
             instance: 1,
@@ -72,11 +91,9 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
             output_tokens: Some(230),
             cost_usd: Some(1.3e-4),
         },
-        features: Some(LoggedFeatures {
-            version: "f1".into(),
-            values: serde_json::json!({"counts": [[3, -1], [17, 2]], "tokens": 900}),
-        }),
+        features: Some(LoggedFeatures::read("f1".into(), r#"{"counts":[[3,-1],[17,2]],"tokens":900}"#)),
         prompt: Some("What is \"42\"?\n".into()),
+        origin: Some(Origin { bear_version: "0.0.1".into(), config_digest: "00ff".into() }),
     }
 }
 
@@ -84,6 +101,9 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
 fn bare_row(request: &str, attempt: &str, decided_at_us: u64) -> DecisionRow {
     let mut row = full_row(request, attempt, decided_at_us);
     row.decision.ttft_target_ms = None;
+    row.decision.requested_model = None;
+    row.decision.predictor_version = None;
+    row.query = LoggedQuery::default();
     row.decision.candidates.clear();
     row.outcome = Outcome {
         attempt_id: attempt.into(),
@@ -98,6 +118,7 @@ fn bare_row(request: &str, attempt: &str, decided_at_us: u64) -> DecisionRow {
     };
     row.features = None;
     row.prompt = None;
+    row.origin = None;
     row
 }
 
@@ -142,10 +163,11 @@ async fn pruning(url: &str) {
 }
 
 async fn recording(url: &str) {
-    let config = StoreConfig { url: Some(url.into()), keep_prompts: false, queue: 1000 };
-    let recorder = Recorder::start(&config).unwrap();
+    let config = StoreConfig { url: Some(url.into()), queue: 1000, ..StoreConfig::default() };
+    let origin = Origin { config_digest: "c0ffee".into(), ..Origin::default() };
+    let recorder = Recorder::start_as(&config, origin.clone()).unwrap();
     for i in 0..500 {
-        recorder.record(full_row(&format!("r{i}"), &format!("a{i}"), i));
+        recorder.record(DecisionRow { origin: None, ..full_row(&format!("r{i}"), &format!("a{i}"), i) });
     }
     let stats = recorder.shutdown(PATIENCE).await;
     assert_eq!(stats, RecorderStats { written: 500, ..RecorderStats::default() });
@@ -153,6 +175,7 @@ async fn recording(url: &str) {
     let row = store.decision("r7").await.unwrap().unwrap();
     assert_eq!(row.prompt, None, "prompts are kept only where the operator asks");
     assert_eq!(row.features, full_row("r7", "a7", 7).features);
+    assert_eq!(row.origin, Some(origin), "each row says who wrote it");
 
     let keeping = Recorder::start(&StoreConfig { keep_prompts: true, ..config }).unwrap();
     keeping.record(full_row("kept", "kept", 1));
@@ -209,7 +232,7 @@ mod sqlite {
     async fn a_full_queue_drops_and_counts_without_waiting() {
         let folder = tempfile::tempdir().unwrap();
         let url = sqlite_url(&folder.path().join("bear.db"));
-        let config = StoreConfig { url: Some(url.clone()), keep_prompts: false, queue: 4 };
+        let config = StoreConfig { url: Some(url.clone()), queue: 4, ..StoreConfig::default() };
         let recorder = Recorder::start(&config).unwrap();
         let (metrics, exposition) = prometheus::recorder().unwrap();
         metrics::with_local_recorder(&metrics, || {
@@ -224,6 +247,44 @@ mod sqlite {
         recorder.record(full_row("after", "after", 11));
         let stats = recorder.shutdown(PATIENCE).await;
         assert_eq!(stats, RecorderStats { written: 5, dropped: 6, ..RecorderStats::default() });
+    }
+
+    /// The queue would take thousands of rows, but not their prompts.
+    #[tokio::test]
+    async fn rows_that_hold_much_are_bounded_by_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = Some(sqlite_url(&folder.path().join("bear.db")));
+        let config = StoreConfig { url, keep_prompts: true, queue_mib: 1, ..StoreConfig::default() };
+        let recorder = Recorder::start(&config).unwrap();
+        let long = |i: u64| DecisionRow {
+            prompt: Some("x".repeat(300 << 10)),
+            ..full_row(&format!("r{i}"), &format!("a{i}"), i)
+        };
+        (0..10).for_each(|i| recorder.record(long(i)));
+        assert_eq!(recorder.stats(), RecorderStats { queued: 3, dropped: 7, ..RecorderStats::default() });
+        until(&recorder, "written", |stats| stats.written == 3).await;
+        (10..13).for_each(|i| recorder.record(long(i)));
+        let stats = recorder.shutdown(PATIENCE).await;
+        assert_eq!(stats, RecorderStats { written: 6, dropped: 7, ..RecorderStats::default() });
+    }
+
+    /// Rows are never numbered twice, and pruning gives the disk its pages back.
+    #[tokio::test]
+    async fn pruning_shrinks_the_file_and_keeps_cursors_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = sqlite_url(&folder.path().join("bear.db"));
+        let store = store::open(&url, IfMissing::Create).await.unwrap();
+        let rows: Vec<_> = (0..100_u64).map(|i| full_row("r", &format!("a{i}"), i)).collect();
+        store.append(&rows).await.unwrap();
+        let before = store.page(Order::NewestFirst, None, 1).await.unwrap()[0].0;
+        let other = sqlx::SqlitePool::connect(&url).await.unwrap();
+        let count = |pragma: &'static str| sqlx::query_scalar::<_, i64>(pragma).fetch_one(&other);
+        let pages = count("PRAGMA page_count").await.unwrap();
+        assert_eq!(store.prune(Timestamp::from_unix_us(100)).await.unwrap(), 100);
+        assert_eq!(count("PRAGMA freelist_count").await.unwrap(), 0, "no page is kept in vain");
+        assert!(count("PRAGMA page_count").await.unwrap() < pages);
+        store.append(&[full_row("r", "next", 200)]).await.unwrap();
+        assert!(store.page(Order::NewestFirst, None, 1).await.unwrap()[0].0 > before);
     }
 
     #[tokio::test]
@@ -250,7 +311,7 @@ mod sqlite {
         recorder.record(full_row("r1", "a1", 1));
         recorder.record(full_row("r2", "a2", 2));
         let stats = recorder.shutdown(Duration::from_millis(50)).await;
-        assert_eq!(stats, RecorderStats { lost: 2, ..RecorderStats::default() });
+        assert_eq!(stats, RecorderStats { lost: 2, failures: stats.failures, ..RecorderStats::default() });
     }
 
     #[tokio::test]
@@ -266,7 +327,9 @@ mod sqlite {
         recorder.record(full_row("after", "a2", 2));
         until(&recorder, "written again", |stats| stats.written == 2).await;
         let stats = recorder.shutdown(PATIENCE).await;
-        assert_eq!(stats, RecorderStats { written: 2, ..RecorderStats::default() });
+        assert!(stats.failures > 0, "the writer noticed that the file was gone");
+        let known = RecorderStats { written: 2, failures: stats.failures, ..RecorderStats::default() };
+        assert_eq!(stats, known);
         let store = store::open(&url, IfMissing::Create).await.unwrap();
         assert!(store.decision("after").await.unwrap().is_some());
         assert!(store.decision("before").await.unwrap().is_none());
@@ -285,9 +348,11 @@ mod sqlite {
         for i in 0..5 {
             recorder.record(full_row(&format!("r{i}"), &format!("a{i}"), i));
         }
-        assert_eq!(recorder.stats(), RecorderStats { queued: 5, ..RecorderStats::default() });
+        let stats = until(&recorder, "held up by the lock", |stats| stats.failures > 0).await;
+        assert_eq!((stats.written, stats.queued), (0, 5), "{stats:?}");
         sqlx::query("COMMIT").execute(&mut *lock).await.unwrap();
-        until(&recorder, "written", |stats| stats.written == 5).await;
+        let stats = until(&recorder, "written", |stats| stats.written == 5).await;
+        assert_eq!((stats.rejected, stats.dropped), (0, 0), "a lock is no fault of the rows");
     }
 
     #[tokio::test]
@@ -314,9 +379,9 @@ mod sqlite {
 
 #[tokio::test]
 async fn an_unknown_database_fails_at_the_start_with_the_known_ones() {
-    let url = Some("mysql://root@db/bear".to_owned());
+    let url = Some("mysql://root:hunter2@db/bear".to_owned());
     let error = Recorder::start(&StoreConfig { url, ..StoreConfig::default() }).unwrap_err();
-    assert!(error.to_string().contains("mysql://root@db/bear"), "{error}");
+    assert!(error.to_string().contains("`mysql://root:***@db/bear`"), "{error}");
     assert!(error.to_string().contains("sqlite:"), "{error}");
 }
 

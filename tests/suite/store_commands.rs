@@ -31,7 +31,11 @@ fn stderr(output: &Output) -> String {
 }
 
 async fn fill(folder: &Path) -> Vec<DecisionRow> {
-    let url = format!("sqlite://{}", folder.join("bear.db").display());
+    fill_file(&folder.join("bear.db")).await
+}
+
+async fn fill_file(file: &Path) -> Vec<DecisionRow> {
+    let url = format!("sqlite://{}", file.display());
     let mut retried = full_row("r1", "a2", 1_764_460_800_000_001);
     retried.decision.reason = bear::domain::Reason::Retry;
     let rows = vec![full_row("r1", "a1", 1_764_460_800_000_000), retried, full_row("r2", "a3", 3)];
@@ -112,10 +116,46 @@ fn a_mistyped_store_is_an_error_and_leaves_no_file() {
     assert!(folder.path().join("new.db").exists());
 }
 
+#[tokio::test]
+async fn the_configuration_names_the_store_and_a_flag_wins() {
+    let folder = tempfile::tempdir().unwrap();
+    fill_file(&folder.path().join("other.db")).await;
+    std::fs::write(folder.path().join("bear.yaml"), "store: {url: \"sqlite://other.db\"}\n").unwrap();
+    let exit = |command: &mut Command| command.output().unwrap().status.code();
+    let explain = ["explain", "r1"];
+    assert_eq!(exit(&mut command(folder.path(), &explain)), Some(1), "the default's file is not there");
+    let flag = ["explain", "r1", "--config", "bear.yaml"];
+    assert_eq!(exit(&mut command(folder.path(), &flag)), Some(0));
+    assert_eq!(exit(command(folder.path(), &explain).env("BEAR_CONFIG", "bear.yaml")), Some(0));
+    let mut overridden = command(folder.path(), &flag);
+    assert_eq!(exit(overridden.env("BEAR__STORE__URL", "sqlite://no.db")), Some(1));
+    let both = ["explain", "r1", "--config", "bear.yaml", "--store", "sqlite://no.db"];
+    let output = bear(folder.path(), &both);
+    let tried = folder.path().join("no.db").display().to_string();
+    assert!(stderr(&output).contains("`sqlite://no.db`") && stderr(&output).contains(&tried), "{output:?}");
+    std::fs::write(folder.path().join("off.yaml"), "store: {url: null}\n").unwrap();
+    let off = bear(folder.path(), &["store", "export", "--config", "off.yaml"]);
+    assert!(stderr(&off).contains("--store"), "{}", stderr(&off));
+}
+
+#[test]
+fn a_password_of_a_store_is_never_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let secret = "postgres://bear:hunter2@db/bear?password=hunter2";
+    let by_flag = bear(folder.path(), &["store", "export", "--store", secret]);
+    let by_variable = command(folder.path(), &["explain", "r1"]).env("BEAR__STORE__URL", secret).output();
+    let help = command(folder.path(), &["explain", "--help"]).env("BEAR__STORE__URL", secret).output();
+    for output in [by_flag, by_variable.unwrap(), help.unwrap()] {
+        let said = stdout(&output) + &stderr(&output);
+        assert!(!said.is_empty() && !said.contains("hunter2"), "{said}");
+    }
+}
+
 #[test]
 fn wrong_usage_exits_2_and_says_what_is_known() {
     let folder = tempfile::tempdir().unwrap();
-    for arguments in [&["confg"][..], &["store", "prune"], &["explain"], &[]] {
+    let bad_days = ["store", "prune", "--older-than-days=-1"];
+    for arguments in [&["confg"][..], &["store", "prune"], &bad_days, &["explain"], &["serve"], &[]] {
         let output = bear(folder.path(), arguments);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}");
     }

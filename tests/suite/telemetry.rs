@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     io,
     sync::{Arc, Mutex},
+    time::Duration,
 };
 
 use axum::{Router, body::Bytes, extract::State, http::StatusCode, routing::post};
@@ -19,6 +20,9 @@ use opentelemetry_proto::tonic::{
 };
 use prost::Message;
 use tracing::Instrument;
+
+/// Far above the exporter's own limits; only a failing test waits that long.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A collector on a port of its own that keeps every span it is sent.
 #[derive(Clone, Debug, Default)]
@@ -126,6 +130,9 @@ async fn a_collector_that_is_gone_holds_up_neither_requests_nor_the_end() {
     drop(listener);
     let config = TelemetryConfig { otlp_endpoint: Some(address), ..TelemetryConfig::default() };
     let (dispatch, guard) = build(&config, io::sink, false).unwrap();
-    tracing::instrument::WithSubscriber::with_subscriber(request(), dispatch).await;
-    guard.shutdown().await;
+    let all = async {
+        tracing::instrument::WithSubscriber::with_subscriber(request(), dispatch).await;
+        guard.shutdown().await;
+    };
+    assert!(tokio::time::timeout(PATIENCE, all).await.is_ok(), "the end waited for a collector that is gone");
 }

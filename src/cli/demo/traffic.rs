@@ -31,7 +31,7 @@ const TASKS: [DemoTask; 4] = [
     DemoTask {
         task: Task::QuestionAnswering,
         name: "question-answering",
-        prompt_tokens: LogNormal { mu: 7.25, sigma: 0.25 },
+        prompt_tokens: LogNormal { mu: 7.9, sigma: 0.25 },
         share: 0.6,
     },
     DemoTask {

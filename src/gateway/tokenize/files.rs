@@ -12,7 +12,7 @@ use tokenizers::pipeline::{EncodeOptions, PipelineTokenizer};
 
 use super::{TokenizeError, template::ChatTemplate};
 use crate::{
-    domain::Now,
+    domain::{CountSource, Now, PromptCount},
     wire::openai::{Input, Prompt, Request},
 };
 
@@ -34,19 +34,23 @@ impl ModelFiles {
 
     /// Counts a request's prompt tokens as its engine would; absent where there is no template for
     /// the messages, or it refuses them.
-    pub(super) fn count(&self, request: &Request) -> Option<u32> {
+    pub(super) fn count(&self, request: &Request) -> Option<PromptCount> {
         match &request.input {
             Input::Messages(messages) => {
                 let text = self.template.as_ref()?.render(messages, &request.template).ok()?;
-                self.tokens(&text, false)
+                Some(PromptCount::one(self.tokens(&text, false)?, CountSource::Tokenizer))
             }
-            Input::Prompts(prompts) => prompts.iter().try_fold(0_u32, |sum, prompt| {
-                let tokens = match prompt {
-                    Prompt::Text(text) => self.tokens(text, true)?,
-                    Prompt::Tokens(ids) => u32::try_from(ids.len()).ok()?,
-                };
-                Some(sum.saturating_add(tokens))
-            }),
+            Input::Prompts(prompts) => {
+                let none = PromptCount::one(0, CountSource::Tokenizer);
+                prompts.iter().try_fold(none, |sum, prompt| {
+                    let tokens = match prompt {
+                        Prompt::Text(text) => self.tokens(text, true)?,
+                        Prompt::Tokens(ids) => u32::try_from(ids.len()).ok()?,
+                    };
+                    let longest_tokens = sum.longest_tokens.max(tokens);
+                    Some(PromptCount { tokens: sum.tokens.saturating_add(tokens), longest_tokens, ..sum })
+                })
+            }
             Input::Opaque => None,
         }
     }

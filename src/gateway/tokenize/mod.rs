@@ -8,12 +8,15 @@ mod python;
 mod sizes;
 mod template;
 
-use std::path::PathBuf;
+use std::{path::PathBuf, sync::Arc};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use sizes::Tokenizers;
+
+use crate::domain::Now;
+use files::ModelFiles;
 
 /// How one model's prompts are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -23,6 +26,16 @@ pub struct TokenizerConfig {
     pub files: Option<PathBuf>,
     /// Ask the engine's `/tokenize` where there are no files.
     pub engine: bool,
+}
+
+impl TokenizerConfig {
+    /// Reads the files once and lets them go, to find out whether they can be used.
+    ///
+    /// # Errors
+    /// [`TokenizeError`] naming the file.
+    pub fn check(&self, clock: &Arc<dyn Now>) -> Result<(), TokenizeError> {
+        self.files.as_deref().map_or(Ok(()), |folder| ModelFiles::load(folder, Arc::clone(clock)).map(drop))
+    }
 }
 
 /// Why a model's files cannot be used.

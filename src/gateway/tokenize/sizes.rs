@@ -82,11 +82,7 @@ impl Tokenizers {
                 continue;
             };
             let known = done.iter().find(|(seen, _)| *seen == Arc::as_ptr(files)).map(|(_, count)| *count);
-            let count = known.unwrap_or_else(|| {
-                files
-                    .count(request)
-                    .map_or(fallback, |tokens| PromptCount { tokens, source: CountSource::Tokenizer })
-            });
+            let count = known.unwrap_or_else(|| files.count(request).unwrap_or(fallback));
             if known.is_none() {
                 done.push((Arc::as_ptr(files), count));
             }
@@ -131,22 +127,30 @@ impl Tokenizers {
 
 /// Estimates a prompt's tokens from its bytes, at least 1.
 fn by_bytes(request: &Request, body_bytes: usize) -> PromptCount {
+    let of_bytes = |bytes: usize| u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX);
+    let of_ids = |ids: &[u32]| u32::try_from(ids.len()).unwrap_or(u32::MAX);
+    let mut longest = None;
     let (bytes, extra) = match &request.input {
         Input::Messages(messages) => {
             let tools = request.template.get("tools").map_or(0, |tools| tools.to_string().len());
             let each = u32::try_from(messages.len()).unwrap_or(u32::MAX).saturating_mul(TOKENS_PER_MESSAGE);
             (request.prompt_text().len() + tools, each)
         }
-        Input::Prompts(prompts) => prompts.iter().fold((0, 0_u32), |(bytes, ids), prompt| match prompt {
-            Prompt::Text(text) => (bytes + text.len(), ids),
-            Prompt::Tokens(tokens) => {
-                (bytes, ids.saturating_add(u32::try_from(tokens.len()).unwrap_or(u32::MAX)))
-            }
-        }),
+        Input::Prompts(prompts) => {
+            let each = prompts.iter().map(|prompt| match prompt {
+                Prompt::Text(text) => of_bytes(text.len()),
+                Prompt::Tokens(ids) => of_ids(ids),
+            });
+            longest = each.max();
+            prompts.iter().fold((0, 0_u32), |(bytes, ids), prompt| match prompt {
+                Prompt::Text(text) => (bytes + text.len(), ids),
+                Prompt::Tokens(tokens) => (bytes, ids.saturating_add(of_ids(tokens))),
+            })
+        }
         Input::Opaque => (body_bytes, 0),
     };
     let exact = bytes == 0 && extra > 0 && matches!(request.input, Input::Prompts(_));
-    let tokens =
-        u32::try_from(bytes.div_ceil(BYTES_PER_TOKEN)).unwrap_or(u32::MAX).saturating_add(extra).max(1);
-    PromptCount { tokens, source: if exact { CountSource::Tokenizer } else { CountSource::Bytes } }
+    let tokens = of_bytes(bytes).saturating_add(extra).max(1);
+    let source = if exact { CountSource::Tokenizer } else { CountSource::Bytes };
+    PromptCount { tokens, longest_tokens: longest.unwrap_or(tokens).max(1), source }
 }

@@ -35,7 +35,7 @@ fn count(body: &Value, shape: Shape) -> PromptCount {
 }
 
 fn exact(tokens: u32) -> PromptCount {
-    PromptCount { tokens, source: CountSource::Tokenizer }
+    PromptCount::one(tokens, CountSource::Tokenizer)
 }
 
 #[test]
@@ -59,8 +59,10 @@ fn tools_are_counted_with_pythons_spacing() {
 #[test]
 fn completions_are_counted_as_they_stand() {
     assert_eq!(count(&json!({"model": "m", "prompt": "hello user"}), Shape::Completion), exact(3));
-    assert_eq!(count(&json!({"model": "m", "prompt": ["hello", "user"]}), Shape::Completion), exact(2));
-    assert_eq!(count(&json!({"model": "m", "prompt": [[1, 2], [3]]}), Shape::Completion), exact(3));
+    let several = |tokens, longest_tokens| PromptCount { longest_tokens, ..exact(tokens) };
+    let texts = json!({"model": "m", "prompt": ["hello user", "user"]});
+    assert_eq!(count(&texts, Shape::Completion), several(4, 3));
+    assert_eq!(count(&json!({"model": "m", "prompt": [[1, 2], [3]]}), Shape::Completion), several(3, 2));
 }
 
 #[test]
@@ -71,11 +73,13 @@ fn without_files_bytes_are_divided_and_say_so() {
         tokenizers.count(&request, body.len(), None)[0]
     };
     let body = r#"{"model":"m","messages":[{"role":"user","content":"12345678"}]}"#;
-    assert_eq!(counted(body, Shape::Chat), PromptCount { tokens: 2 + 5, source: CountSource::Bytes });
+    assert_eq!(counted(body, Shape::Chat), PromptCount::one(2 + 5, CountSource::Bytes));
     assert_eq!(counted(r#"{"model":"m","prompt":[7,8]}"#, Shape::Completion), exact(2));
+    let several = counted(r#"{"model":"m","prompt":["12345678","1234"]}"#, Shape::Completion);
+    assert_eq!((several.tokens, several.longest_tokens, several.source), (3, 2, CountSource::Bytes));
     let opaque = r#"{"model":"m","input":"0123456789"}"#;
     let tokens = u32::try_from(opaque.len().div_ceil(4)).unwrap();
-    assert_eq!(counted(opaque, Shape::Opaque), PromptCount { tokens, source: CountSource::Bytes });
+    assert_eq!(counted(opaque, Shape::Opaque), PromptCount::one(tokens, CountSource::Bytes));
 }
 
 #[test]

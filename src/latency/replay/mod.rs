@@ -4,15 +4,17 @@
 //! [`Start`] checks a [`Scenario`] and lays out its residents; [`plain`] runs it one step at a time.
 //! Time is an `i128` of attoseconds from the capture.
 //!
-//! Known limit: with async scheduling the engine forms its next batch while one is in flight. A snapshot does
-//! not tell whether a resident joined before that or after; one that joined after is replayed a batch early.
+//! With asynchronous scheduling the batch behind the one in flight was formed when that one began, and a
+//! snapshot takes it back: its admissions stand in `waiting` beside requests that joined later. A replay
+//! cannot tell them apart and puts such a late one into that batch, one formation too early. The error
+//! is at most one step for what joined during the step in flight, and gone at the next snapshot.
 
 mod plain;
 mod start;
 mod state_error;
 
 pub use plain::{Ended, Goal, Replayed, Step, plain};
-pub use start::{Name, Start};
+pub use start::{Name, Names, Start};
 pub use state_error::{Place, StateError};
 
 use std::collections::HashMap;
@@ -25,7 +27,7 @@ use crate::{
 /// Steps after which an offline replay gives up.
 pub const STEP_LIMIT: u64 = 1_000_000;
 
-/// Most waiting requests that `waiting_beyond` may sum up; guards a replay's memory.
+/// Most waiting requests that `waiting_beyond` may sum up; guards a replay that admits them all.
 pub const MAX_BEYOND: u32 = 1_000_000;
 
 /// Everything a replay rests on (eq. 9).

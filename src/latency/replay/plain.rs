@@ -28,7 +28,7 @@ pub enum Ended {
 pub struct Replayed {
     /// How it ended.
     pub ended: Ended,
-    /// To the start of the batch in which the query is first scheduled.
+    /// To when the batch begins that admits the query.
     pub wait: Option<i128>,
     /// To the end of the batch in which it emits its first token (eq. 11).
     pub ttft: Option<i128>,

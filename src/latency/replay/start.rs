@@ -8,8 +8,8 @@ use super::{MAX_BEYOND, Place, Scenario, StateError};
 use crate::{
     domain::snapshot::Resident,
     engine::{
-        ATTOSECONDS_PER_US, BatchScheduler, BatchTime, BatchWork, BlockCount, BlockCounts, EngineState,
-        Request, RequestStatus, SchedulerConfig, Slot, scheduler,
+        ATTOSECONDS_PER_US, BatchScheduler, BatchTime, BatchWork, BlockCount, BlockCounts, Crowd,
+        EngineState, Request, RequestStatus, SchedulerConfig, Slot, scheduler,
     },
 };
 
@@ -29,16 +29,44 @@ pub enum Name {
 }
 
 impl Name {
-    /// Returns the id it has in a trace.
+    /// Returns the id it has in a trace. A resident called `query` or `beyond0`, as a trace calls the query
+    /// and the first unlisted request, has its place added: `query@snapshot.running[0]`.
     #[must_use]
     pub fn id<'a>(self, scenario: &Scenario<'a>) -> Cow<'a, str> {
         match self {
-            Self::Running(i) => Cow::Borrowed(&scenario.snapshot.running[i].id),
-            Self::Waiting(i) => Cow::Borrowed(&scenario.snapshot.waiting[i].id),
-            Self::Beyond(i) => Cow::Owned(format!("beyond{i}")),
-            Self::Dispatched(i) => Cow::Borrowed(&scenario.dispatched[i].id),
-            Self::Query => Cow::Borrowed("query"),
+            Self::Running(i) => told_apart(&scenario.snapshot.running[i].id, Place::Running(i)),
+            Self::Waiting(i) => told_apart(&scenario.snapshot.waiting[i].id, Place::Waiting(i)),
+            Self::Beyond(i) => Cow::Owned(format!("{BEYOND}{i}")),
+            Self::Dispatched(i) => told_apart(&scenario.dispatched[i].id, Place::Dispatched(i)),
+            Self::Query => Cow::Borrowed(QUERY),
         }
+    }
+}
+
+/// The query's id in a trace.
+const QUERY: &str = "query";
+
+/// What the ids of unlisted requests start with in a trace; a number follows.
+const BEYOND: &str = "beyond";
+
+/// Returns an id as it is, or with its place where it reads like one that a trace gives by itself.
+fn told_apart(id: &str, place: Place) -> Cow<'_, str> {
+    let numbered = |number: &str| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    match id == QUERY || id.strip_prefix(BEYOND).is_some_and(numbered) {
+        true => Cow::Owned(format!("{id}@{place}")),
+        false => Cow::Borrowed(id),
+    }
+}
+
+/// Who the slots are. Those past the laid-out ones are the unlisted requests after the first.
+#[derive(Clone, Debug, Default)]
+pub struct Names(Vec<Name>);
+
+impl Names {
+    /// Returns who a slot is.
+    #[must_use]
+    pub fn name(&self, slot: Slot) -> Name {
+        self.0.get(slot).copied().unwrap_or(Name::Beyond(slot + 1 - self.0.len().min(slot + 1)))
     }
 }
 
@@ -62,7 +90,7 @@ pub struct Start {
     /// Arrivals by time, attoseconds from the capture.
     pub(super) arrivals: Vec<(i128, Slot)>,
     pub(super) query: Slot,
-    names: Vec<Name>,
+    names: Names,
 }
 
 impl Start {
@@ -95,19 +123,13 @@ impl Start {
             flying,
             arrivals,
             query,
-            names,
+            names: Names(names),
         })
     }
 
-    /// Returns who a slot is.
+    /// Returns who the slots are.
     #[must_use]
-    pub fn name(&self, slot: Slot) -> Name {
-        self.names[slot]
-    }
-
-    /// Returns who every slot is.
-    #[must_use]
-    pub fn names(&self) -> &[Name] {
+    pub const fn names(&self) -> &Names {
         &self.names
     }
 }
@@ -129,6 +151,8 @@ struct Layout<'a> {
     scenario: &'a Scenario<'a>,
     state: EngineState<BlockCounts>,
     names: Vec<Name>,
+    /// Unlisted requests that arrived but have no slot yet.
+    unlaid: u64,
     arrivals: Vec<(i128, Slot)>,
     query: Slot,
 }
@@ -138,12 +162,12 @@ impl<'a> Layout<'a> {
         let kv = BlockCounts::new(config, scenario.snapshot.free_kv_blocks);
         let (state, arrivals) =
             (EngineState::new(config, kv), Vec::with_capacity(scenario.dispatched.len() + 1));
-        Self { scenario, state, names: Vec::new(), arrivals, query: 0 }
+        Self { scenario, state, names: Vec::new(), unlaid: 0, arrivals, query: 0 }
     }
 
     fn push(&mut self, name: Name, request: Request, count: BlockCount) -> Slot {
         let slot = self.state.requests.len();
-        self.state.requests.push(Request { arrival: slot as u64, ..request });
+        self.state.requests.push(Request { arrival: slot as u64 + self.unlaid, ..request });
         self.state.kv.push(count);
         self.names.push(name);
         slot
@@ -214,7 +238,8 @@ impl<'a> Layout<'a> {
         Ok(())
     }
 
-    /// Turns n unlisted requests with p tokens into n requests of ⌈p/n⌉ tokens and mean length.
+    /// Lays out the unlisted requests as a crowd: alike in prompt (their tokens shared evenly, rounded up)
+    /// and in length (the mean of the listed).
     fn beyond(&mut self) -> Result<(), StateError> {
         let beyond = self.scenario.snapshot.waiting_beyond;
         let requests = beyond.requests;
@@ -230,10 +255,10 @@ impl<'a> Layout<'a> {
         let waiting = self.mean_remaining(self.state.waiting.iter().copied());
         let mean = waiting.or_else(|| self.mean_remaining(self.state.running.iter().copied()));
         let Some(remaining) = mean else { return Err(StateError::NoMeanLength { requests }) };
-        for i in 0..requests as usize {
-            let slot = self.push(Name::Beyond(i), fresh(prompt, remaining, 0), BlockCount::default());
-            self.state.waiting.push_back(slot);
-        }
+        let front = self.push(Name::Beyond(0), fresh(prompt, remaining, 0), BlockCount::default());
+        self.state.waiting.push_back(front);
+        self.state.crowd = Crowd { front, behind: requests - 1 };
+        self.unlaid = u64::from(requests - 1);
         Ok(())
     }
 
@@ -244,7 +269,8 @@ impl<'a> Layout<'a> {
         (count > 0).then(|| sum.div_ceil(count) as u32)
     }
 
-    /// Orders the arrivals by time; at equal times the dispatched come first, in list order.
+    /// Lays out who is yet to come, earliest first; on a tie the query is last and the others keep the
+    /// order they were sent in.
     fn arrivals(&mut self, places: &HashMap<&str, Place>) -> Result<(), StateError> {
         let Scenario { dispatched, query, now, .. } = *self.scenario;
         let captured = self.scenario.snapshot.captured_unix_us;
@@ -288,7 +314,8 @@ impl<'a> Layout<'a> {
         let Some(in_flight) = &self.scenario.snapshot.in_flight else { return Ok(None) };
         let since = in_flight.started_unix_us.us_since(self.scenario.snapshot.captured_unix_us);
         let mut flying = Flying {
-            started: i128::from(since) * ATTOSECONDS_PER_US,
+            // A batch that runs at the capture did not start after it.
+            started: i128::from(since.min(0)) * ATTOSECONDS_PER_US,
             work: BatchWork::default(),
             emitting: Vec::new(),
         };

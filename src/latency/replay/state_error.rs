@@ -64,7 +64,10 @@ pub enum StateError {
         max_model_len: u32,
     },
     /// More computed than known.
-    #[error("computed_tokens {computed_tokens} of `{id}` exceeds its {num_tokens} prompt and output tokens")]
+    #[error(
+        "computed_tokens {computed_tokens} of `{id}` exceeds its {num_tokens} prompt and output tokens; \
+             count output_tokens up to the same batch"
+    )]
     ComputedBeyondKnown {
         /// Where.
         place: Place,
@@ -84,13 +87,19 @@ pub enum StateError {
         id: String,
     },
     /// Nothing says how long the unlisted requests go on.
-    #[error("{requests} requests wait beyond the listed ones, and no listed resident gives a mean length")]
+    #[error(
+        "{requests} requests wait beyond the listed ones, and no listed resident gives a mean length; \
+             list at least one of them in waiting"
+    )]
     NoMeanLength {
         /// How many.
         requests: u32,
     },
     /// More unlisted requests than a replay takes.
-    #[error("{requests} requests wait beyond the listed ones; at most {most} can be replayed")]
+    #[error(
+        "{requests} requests wait beyond the listed ones and at most {most} can be \
+             replayed; list or drop the rest"
+    )]
     TooManyBeyond {
         /// How many.
         requests: u32,
@@ -98,7 +107,10 @@ pub enum StateError {
         most: u32,
     },
     /// A member of the running batch with more tokens than it has computed.
-    #[error("`{id}` has {tokens} tokens in flight but computed_tokens {computed_tokens} counts fewer")]
+    #[error(
+        "`{id}` has {tokens} tokens in flight but computed_tokens {computed_tokens} counts fewer; \
+             computed_tokens includes the batch in flight"
+    )]
     InFlightBeyondComputed {
         /// The request.
         id: String,

@@ -33,6 +33,23 @@ fn without_a_target_everything_that_can_run_is_feasible() {
 }
 
 #[test]
+fn an_answer_past_the_replays_limit_misses_every_target_and_is_no_reason_without_one() {
+    let of = |ttft| Estimate {
+        ttft,
+        e2e_s: None,
+        tpot_s: None,
+        spread_s: None,
+        source: EstimateSource::Bea,
+        age_s: None,
+    };
+    let target = Some(Duration::from_secs(3600));
+    let late = of(Err(NoEstimate::Limit));
+    assert_eq!((feasible(&late, None), feasible(&late, target)), (true, false));
+    let never = of(Err(NoEstimate::Unschedulable));
+    assert_eq!((feasible(&never, None), feasible(&never, target)), (false, false));
+}
+
+#[test]
 fn nothing_feasible_goes_to_the_least_ttft_alone() {
     let hands = Hands::new(vec![Hand::new(0, 0.3, 0.5), Hand::new(0, 0.3, 0.4), Hand::new(1, 0.8, 0.9)]);
     let choice = choose(Some(0.1), &hands);

@@ -6,6 +6,10 @@ fn usable(bench: &Bench) -> Result<(), &'static str> {
     bench.pool.view(0, bench.clock.now()).usable
 }
 
+fn breaker(bench: &Bench) -> Option<Breaker> {
+    bench.pool.breaker(0, bench.clock.now())
+}
+
 fn fail(bench: &Bench, times: u32) {
     for _ in 0..times {
         bench.pool.report_connect_failure(0, bench.clock.now());
@@ -38,8 +42,10 @@ fn after_the_cool_down_one_probe_goes_and_decides() {
     fail(&bench, 5);
     bench.clock.advance_ms(4999);
     assert!(usable(&bench).is_err());
+    assert_eq!(breaker(&bench), Some(Breaker::Open));
     bench.clock.advance_ms(1);
     assert_eq!(usable(&bench), Ok(()));
+    assert_eq!(breaker(&bench), Some(Breaker::Probing));
     let probe = bench.reserve(0, "probe", load(10, 10));
     assert!(usable(&bench).unwrap_err().contains("half open"), "no second one beside it");
     fail(&bench, 1);
@@ -49,6 +55,7 @@ fn after_the_cool_down_one_probe_goes_and_decides() {
     let _probe = bench.reserve(0, "again", load(10, 10));
     bench.pool.report_success(0);
     assert_eq!(usable(&bench), Ok(()));
+    assert_eq!(breaker(&bench), Some(Breaker::Closed));
 }
 
 #[test]

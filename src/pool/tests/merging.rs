@@ -1,7 +1,7 @@
 //! Snapshots merged with the ledger.
 
 use super::*;
-use crate::domain::BasisSource;
+use crate::domain::{BasisSource, snapshot::InFlight};
 
 fn remaining(bench: &Bench, id: &str) -> Option<u32> {
     bench.basis().predicted_remaining.get(id).copied()
@@ -151,8 +151,24 @@ fn an_implausible_snapshot_is_refused_with_its_reason_and_the_old_one_stays() {
     assert!(refused(&|s| s.captured_unix_us = s.captured_unix_us.after_s(5.0)).contains("clocks"));
     assert!(refused(&|s| s.engine.block_size = 0).contains("engine.block_size"));
     assert!(refused(&|s| s.waiting = vec![waiting("x", 5)]).contains("waiting[0].id"));
+    assert!(refused(&|s| s.engine.scheduler = String::from("v9")).contains("scheduler `v9` is not known"));
+    let in_flight = InFlight { started_unix_us: bench.clock.now(), tokens: [(String::from("x"), 11)].into() };
+    assert!(refused(&|s| s.in_flight = Some(in_flight.clone())).contains("in_flight.tokens.x"));
     assert_eq!(bench.basis().snapshot.seq, 1);
-    assert_eq!(bench.pool.source_status(0).unwrap().refused, 5);
+    assert_eq!(bench.pool.source_status(0).unwrap().refused, 7);
+}
+
+#[test]
+fn a_snapshot_that_is_stale_when_it_comes_is_refused_and_the_status_says_why() {
+    let bench = Bench::new(1);
+    let snapshot = bench.snapshot(1, &[], &[]);
+    bench.clock.advance_ms(2001);
+    let error = bench.pool.publish(0, snapshot.clone(), bench.clock.now()).unwrap_err().to_string();
+    assert!(error.contains("2.001 s before its receipt") && error.contains("clocks disagree"), "{error}");
+    let status = bench.pool.source_status(0).unwrap();
+    assert_eq!((status.accepted, status.refused, status.refusal), (0, 1, Some("clock-behind")));
+    bench.publish(2, &[], &[]);
+    assert_eq!(bench.pool.source_status(0).unwrap().refusal, None);
 }
 
 #[test]

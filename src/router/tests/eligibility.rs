@@ -8,7 +8,7 @@ fn the_prompt_and_the_output_asked_for_must_fit_the_context() {
     let rig = Rig::new();
     let fits = |prompt_tokens, cap| {
         let result = rig.route(&described(|query| {
-            query.prompts = vec![PromptCount { tokens: prompt_tokens, source: CountSource::Tokenizer }; 2];
+            query.prompts = vec![PromptCount::one(prompt_tokens, CountSource::Tokenizer); 2];
             query.max_output_tokens = cap;
         }));
         result.map(|routed| routed.instance)
@@ -24,12 +24,39 @@ fn the_prompt_and_the_output_asked_for_must_fit_the_context() {
 #[test]
 fn each_model_counts_the_prompt_its_own_way() {
     let rig = Rig::new();
-    let routed = rig.route(&described(|query| query.prompts[1].tokens = 9999)).unwrap();
+    let routed = rig.route(&described(|query| query.prompts[1].longest_tokens = 9999)).unwrap();
     assert_ne!(routed.instance, 2);
     assert!(matches!(
         routed.decision.candidates[2].ineligible,
         Some(Ineligible::ContextLength { needed_tokens: 10_000, .. })
     ));
+}
+
+#[test]
+fn of_several_prompts_each_must_fit_and_not_their_sum() {
+    let rig = Rig::new();
+    let several = |longest_tokens| {
+        let count = PromptCount { tokens: 9000, longest_tokens, source: CountSource::Tokenizer };
+        rig.route(&described(|query| query.prompts = vec![count; 2]))
+    };
+    let routed = several(3000).unwrap();
+    let basis = rig.router.pool().view(routed.instance, rig.clock.now()).basis.unwrap();
+    assert_eq!(basis.dispatched[0].prompt_tokens, 4095, "the work of as much as one sequence holds");
+    let too_long = Ineligible::ContextLength { needed_tokens: 4097, max_model_len_tokens: 4096 };
+    assert_eq!(reasons(&none_eligible(several(4096))), vec![Some(too_long); 3]);
+}
+
+#[test]
+fn a_guess_by_bytes_refuses_nothing() {
+    let rig = Rig::new();
+    let query = described(|query| {
+        query.endpoint = Endpoint::Other(String::from("embeddings"));
+        query.prompts = vec![PromptCount::one(9000, CountSource::Bytes); 2];
+    });
+    let routed = rig.route(&query).unwrap();
+    let chosen = routed.decision.chosen().unwrap();
+    assert_eq!((chosen.prompt_tokens, chosen.count_source.as_str()), (9000, "bytes"));
+    assert_eq!(chosen.feasible, Some(true));
 }
 
 #[test]
@@ -90,13 +117,13 @@ fn a_bound_on_the_unknown_is_not_kept() {
 fn what_is_down_or_has_failed_the_request_is_not_chosen() {
     let rig = Rig::new();
     rig.router.pool().set_draining(2, true);
-    let routed = rig.attempt(&described(|_| {}), &[0], true).unwrap();
+    let routed = rig.attempt(&described(|_| {}), &[0], 2).unwrap();
     assert_eq!((routed.instance, routed.decision.reason), (1, crate::domain::Reason::Retry));
     let why = |row: &Candidate| match &row.ineligible {
         Some(Ineligible::Unusable { why }) => why.clone(),
         other => panic!("{other:?}"),
     };
-    let rows = none_usable(rig.attempt(&described(|_| {}), &[0, 1], true));
+    let rows = none_usable(rig.attempt(&described(|_| {}), &[0, 1], 2));
     assert_eq!(why(&rows[0]), "already failed this request");
     assert_eq!(why(&rows[2]), "draining");
 }

@@ -24,7 +24,7 @@ fn a_length_is_clamped_to_the_cap_and_to_the_context() {
     let length = |prompt_tokens, cap| {
         let decision = rig
             .dry_run(&described(|query| {
-                query.prompts[1].tokens = prompt_tokens;
+                query.prompts[1] = PromptCount::one(prompt_tokens, CountSource::Tokenizer);
                 query.max_output_tokens = cap;
             }))
             .unwrap();
@@ -33,6 +33,22 @@ fn a_length_is_clamped_to_the_cap_and_to_the_context() {
     assert_eq!(length(1000, None), Some(200.0));
     assert_eq!(length(1000, Some(50)), Some(50.0));
     assert_eq!(length(4000, None), Some(96.0));
+}
+
+#[test]
+fn a_decision_says_which_attempt_it_is_for_which_model_by_which_predictor() {
+    let rig = Rig::new();
+    let query = described(|query| query.requested_model = String::from("best"));
+    let decision = rig.attempt(&query, &[2], 2).unwrap().decision;
+    let said = (decision.attempt, decision.requested_model.as_deref(), decision.predictor_version.as_deref());
+    assert_eq!(said, (2, Some("best"), Some("prior")));
+    assert_eq!(rig.dry_run(&query).unwrap().attempt, 1);
+    let mut old = serde_json::to_value(&decision).unwrap();
+    for member in ["attempt", "requested_model", "predictor_version"] {
+        old.as_object_mut().unwrap().remove(member).unwrap();
+    }
+    let old: Decision = serde_json::from_value(old).unwrap();
+    assert_eq!((old.attempt, old.requested_model, old.predictor_version), (1, None, None));
 }
 
 #[test]
@@ -67,7 +83,7 @@ fn replicas_are_interchangeable_and_the_less_loaded_goes_first() {
     let first = rig.route(&described(|_| {})).unwrap();
     assert_eq!(first.decision.propensity, 0.5, "both idle");
     let second = rig.route(&described(|_| {})).unwrap();
-    assert_eq!(first.instance + second.instance, 1, "the reservation of the first is seen by the second");
+    assert_eq!(first.instance + second.instance, 1, "the first one counts where it went");
     assert_eq!(second.decision.propensity, 1.0);
     let alike: Vec<bool> = second.decision.candidates.iter().map(|row| row.interchangeable).collect();
     assert_eq!(alike, [true, true, false]);
@@ -142,7 +158,7 @@ fn the_steps_are_announced_in_order_and_each_ends() {
     let rig = Rig::new();
     rig.router.pool().set_draining(2, true);
     let heard = Heard::default();
-    let attempt = Attempt { id: String::from("a"), exclude: &[], retry: false, sink: Arc::new(NoSink) };
+    let attempt = Attempt { id: String::from("a"), exclude: &[], number: 1, sink: Arc::new(NoSink) };
     let now: Arc<dyn Now> = Arc::clone(&rig.clock) as Arc<dyn Now>;
     let routed = rig.router.route(&described(|_| {}), attempt, &now, &mut rng(), &heard).unwrap();
     drop(routed);
@@ -168,7 +184,7 @@ fn the_steps_are_announced_in_order_and_each_ends() {
 fn an_end_reaches_whoever_asked() {
     let rig = Rig::new();
     let ends = Arc::new(Ends::default());
-    let attempt = Attempt { id: String::from("a"), exclude: &[], retry: false, sink: ends.clone() };
+    let attempt = Attempt { id: String::from("a"), exclude: &[], number: 1, sink: ends.clone() };
     let now: Arc<dyn Now> = Arc::clone(&rig.clock) as Arc<dyn Now>;
     let routed = rig.router.route(&described(|_| {}), attempt, &now, &mut rng(), &Silent).unwrap();
     drop(routed.reservation);

@@ -16,21 +16,44 @@ pub enum FinishReason {
     ToolCalls,
 }
 
-/// Token counts of one answer.
+/// Token counts of one answer; absent ones were not told.
+///
+/// The names of OpenAI's responses API (`input_tokens`, `output_tokens`) are read too.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "WrittenUsage")]
 pub struct Usage {
     /// Prompt tokens.
-    #[serde(default)]
-    pub prompt_tokens: u32,
+    pub prompt_tokens: Option<u32>,
     /// Prompt and output tokens.
-    #[serde(default)]
-    pub total_tokens: u32,
+    pub total_tokens: Option<u32>,
     /// Output tokens.
-    #[serde(default)]
-    pub completion_tokens: u32,
+    pub completion_tokens: Option<u32>,
     /// How the prompt tokens divide; null when not told.
-    #[serde(default)]
     pub prompt_tokens_details: Option<PromptTokensDetails>,
+}
+
+/// Token counts under every name in use; engines may write both names of one count.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct WrittenUsage {
+    prompt_tokens: Option<u32>,
+    input_tokens: Option<u32>,
+    total_tokens: Option<u32>,
+    completion_tokens: Option<u32>,
+    output_tokens: Option<u32>,
+    prompt_tokens_details: Option<PromptTokensDetails>,
+    input_tokens_details: Option<PromptTokensDetails>,
+}
+
+impl From<WrittenUsage> for Usage {
+    fn from(written: WrittenUsage) -> Self {
+        Self {
+            prompt_tokens: written.prompt_tokens.or(written.input_tokens),
+            total_tokens: written.total_tokens,
+            completion_tokens: written.completion_tokens.or(written.output_tokens),
+            prompt_tokens_details: written.prompt_tokens_details.or(written.input_tokens_details),
+        }
+    }
 }
 
 impl Usage {
@@ -38,11 +61,17 @@ impl Usage {
     #[must_use]
     pub const fn new(prompt_tokens: u32, cached_tokens: u32, completion_tokens: u32) -> Self {
         Self {
-            prompt_tokens,
-            total_tokens: prompt_tokens.saturating_add(completion_tokens),
-            completion_tokens,
+            prompt_tokens: Some(prompt_tokens),
+            total_tokens: Some(prompt_tokens.saturating_add(completion_tokens)),
+            completion_tokens: Some(completion_tokens),
             prompt_tokens_details: Some(PromptTokensDetails { cached_tokens: Some(cached_tokens) }),
         }
+    }
+
+    /// Returns the output tokens: as told, else what the total holds besides the prompt.
+    #[must_use]
+    pub fn output_tokens(&self) -> Option<u32> {
+        self.completion_tokens.or_else(|| self.total_tokens?.checked_sub(self.prompt_tokens?))
     }
 
     /// Returns the prompt tokens served from the prefix cache, where told.
@@ -299,7 +328,23 @@ mod tests {
     fn usage_may_leave_details_out() {
         for text in [r#"{"prompt_tokens":4}"#, r#"{"prompt_tokens":4,"prompt_tokens_details":null}"#] {
             let usage: Usage = serde_json::from_str(text).unwrap();
-            assert_eq!((usage.prompt_tokens, usage.cached_tokens()), (4, None));
+            assert_eq!((usage.prompt_tokens, usage.cached_tokens()), (Some(4), None));
+            assert_eq!((usage.output_tokens(), usage.total_tokens), (None, None), "unknown is not 0");
+        }
+    }
+
+    #[test]
+    fn usage_is_read_under_either_name() {
+        for (text, want) in [
+            (r#"{"input_tokens":4,"output_tokens":2}"#, (Some(4), Some(2), None)),
+            (
+                r#"{"input_tokens":4,"prompt_tokens":5,"output_tokens":2,"input_tokens_details":{"cached_tokens":1}}"#,
+                (Some(5), Some(2), Some(1)),
+            ),
+            (r#"{"prompt_tokens":4,"total_tokens":4}"#, (Some(4), Some(0), None)),
+        ] {
+            let usage: Usage = serde_json::from_str(text).unwrap();
+            assert_eq!((usage.prompt_tokens, usage.output_tokens(), usage.cached_tokens()), want, "{text}");
         }
     }
 }

@@ -15,12 +15,36 @@ pub struct ErrorDetail {
     /// A sentence for people.
     pub message: String,
     /// The class, such as `invalid_request_error`.
-    #[serde(rename = "type")]
+    #[serde(rename = "type", default)]
     pub kind: String,
-    /// A stable name for programs; null when there is none.
-    pub code: Option<String>,
+    /// What programs tell the error by; null when there is nothing.
+    #[serde(default)]
+    pub code: Option<ErrorCode>,
     /// The request member or header at fault; null when there is none.
+    #[serde(default)]
     pub param: Option<String>,
+}
+
+/// What programs tell an error by: OpenAI writes a name, vLLM 0.32 the HTTP status.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum ErrorCode {
+    /// A number.
+    Number(i64),
+    /// A stable name.
+    Name(String),
+}
+
+impl ErrorCode {
+    /// Returns the HTTP error status that the code is, written as a number or as text.
+    #[must_use]
+    pub fn status(&self) -> Option<u16> {
+        let number = match self {
+            Self::Number(number) => *number,
+            Self::Name(name) => name.parse().ok()?,
+        };
+        u16::try_from(number).ok().filter(|status| (400..600).contains(status))
+    }
 }
 
 impl ErrorBody {
@@ -31,7 +55,7 @@ impl ErrorBody {
             error: ErrorDetail {
                 message: message.into(),
                 kind: kind.to_owned(),
-                code: Some(code.to_owned()),
+                code: Some(ErrorCode::Name(code.to_owned())),
                 param: None,
             },
         }
@@ -62,5 +86,20 @@ mod tests {
             body.to_json(),
             r#"{"error":{"message":"no","type":"invalid_request_error","code":"bad","param":"model"}}"#
         );
+    }
+
+    #[test]
+    fn a_code_is_a_number_or_a_name() {
+        for (code, status) in [
+            ("400", Some(400)),
+            ("\"503\"", Some(503)),
+            ("\"model_not_found\"", None),
+            ("200", None),
+            ("-1", None),
+        ] {
+            let text = format!(r#"{{"error":{{"message":"no","type":"BadRequestError","code":{code}}}}}"#);
+            let body: ErrorBody = serde_json::from_str(&text).unwrap();
+            assert_eq!(body.error.code.unwrap().status(), status, "{code}");
+        }
     }
 }

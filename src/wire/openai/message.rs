@@ -1,6 +1,6 @@
 //! Chat messages: their check, the kinds of input they carry, and their text.
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::RequestError;
 use crate::domain::Modalities;
@@ -12,10 +12,38 @@ pub fn modality_of_part(part_type: &str) -> &str {
         "text" | "input_text" | "output_text" | "refusal" | "thinking" => "text",
         other => {
             let other = other.strip_prefix("input_").unwrap_or(other);
-            other.strip_suffix("_url").or_else(|| other.strip_suffix("_pil")).unwrap_or(other)
+            ["_url", "_pil", "_embeds"].iter().find_map(|end| other.strip_suffix(end)).unwrap_or(other)
         }
     }
 }
+
+/// Members that tell what a content part without `type` carries, text last (vLLM 0.32,
+/// `entrypoints/chat_utils.py`, infers likewise).
+const PART_MEMBERS: [&str; 11] = [
+    "image_url",
+    "image_pil",
+    "image_embeds",
+    "input_image",
+    "audio_url",
+    "input_audio",
+    "audio_embeds",
+    "video_url",
+    "file",
+    "refusal",
+    "text",
+];
+
+/// Returns a content part's type: as written, else by its members; absent: left to the engine.
+fn type_of_part(part: &Map<String, Value>) -> Result<Option<&str>, NoText> {
+    match part.get("type") {
+        Some(Value::String(kind)) => Ok(Some(kind)),
+        None | Some(Value::Null) => Ok(PART_MEMBERS.into_iter().find(|member| part.contains_key(*member))),
+        Some(_) => Err(NoText),
+    }
+}
+
+/// A part's `type` is neither a text nor null.
+struct NoText;
 
 /// Checks the messages and adds the kinds of input besides text to `modalities`.
 pub(super) fn check(messages: &[Value], modalities: &mut Modalities) -> Result<(), RequestError> {
@@ -35,14 +63,13 @@ pub(super) fn check(messages: &[Value], modalities: &mut Modalities) -> Result<(
             Some(Value::Array(parts)) => {
                 for (j, part) in parts.iter().enumerate() {
                     let kind = match part {
-                        Value::String(_) => "text",
-                        Value::Object(part) => part
-                            .get("type")
-                            .and_then(Value::as_str)
-                            .ok_or_else(|| RequestError::bad(at(&format!(".content[{j}].type")), "a text"))?,
+                        Value::String(_) => Some("text"),
+                        Value::Object(part) => type_of_part(part).map_err(|NoText| {
+                            RequestError::bad(at(&format!(".content[{j}].type")), "a text")
+                        })?,
                         _ => return Err(RequestError::bad(at(&format!(".content[{j}]")), "an object")),
                     };
-                    let modality = modality_of_part(kind);
+                    let modality = kind.map_or("text", modality_of_part);
                     if modality != "text" && !modalities.contains(modality) {
                         modalities.insert(modality.to_owned());
                     }
@@ -92,10 +119,26 @@ mod tests {
             ("input_audio", "audio"),
             ("audio_url", "audio"),
             ("video_url", "video"),
+            ("image_embeds", "image"),
             ("file", "file"),
             ("hologram", "hologram"),
         ] {
             assert_eq!(modality_of_part(part), kind);
+        }
+    }
+
+    #[test]
+    fn a_part_without_type_is_known_by_its_members() {
+        for (part, kinds) in [
+            (json!({"text": "x"}), &[][..]),
+            (json!({"image_url": {"url": "data:x"}}), &["image"]),
+            (json!({"type": null, "input_audio": {}}), &["audio"]),
+            (json!({"text": "x", "video_url": "v"}), &["video"]),
+            (json!({"hologram": 1}), &[]),
+        ] {
+            let mut modalities = Modalities::new();
+            check(&[json!({"role": "user", "content": [part.clone()]})], &mut modalities).unwrap();
+            assert!(modalities.iter().eq(kinds), "{part}: {modalities:?}");
         }
     }
 
@@ -106,7 +149,7 @@ mod tests {
             (json!([1]), "messages[0]"),
             (json!([{"role": "user"}, {"content": "x"}]), "messages[1].role"),
             (json!([{"role": "user", "content": 1}]), "messages[0].content"),
-            (json!([{"role": "user", "content": [{"text": "x"}]}]), "messages[0].content[0].type"),
+            (json!([{"role": "user", "content": [{"type": 3}]}]), "messages[0].content[0].type"),
             (json!([{"role": "user", "content": [1]}]), "messages[0].content[0]"),
         ] {
             let error = check(messages.as_array().unwrap(), &mut Modalities::new()).unwrap_err();

@@ -13,7 +13,7 @@ pub use answer::{
     ChatChoice, ChatChunk, ChatCompletion, ChunkChoice, Completion, CompletionChoice, Delta, FinishReason,
     ModelCard, ModelList, OutputMessage, PromptTokensDetails, Usage,
 };
-pub use error::{ErrorBody, ErrorDetail};
+pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use message::modality_of_part;
-pub use observed::{ChunkFacts, DONE, observe_chunk, usage_of_answer};
+pub use observed::{ChunkFacts, DONE, ErrorFacts, observe_chunk, usage_of_answer};
 pub use request::{Input, Prompt, Request, RequestError, Shape};

@@ -4,8 +4,9 @@ use serde::{
     Deserialize, Deserializer,
     de::{IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
+use serde_json::value::RawValue;
 
-use super::Usage;
+use super::{ErrorCode, Usage};
 
 /// The data of the event that ends a stream.
 pub const DONE: &str = "[DONE]";
@@ -21,8 +22,15 @@ pub struct ChunkFacts {
     pub usage_only: bool,
     /// It is the end marker.
     pub done: bool,
-    /// It reports an error.
-    pub error: bool,
+    /// The error it reports.
+    pub error: Option<ErrorFacts>,
+}
+
+/// What an error event says of the error.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ErrorFacts {
+    /// The HTTP status in its `code`; absent: another code or none.
+    pub status: Option<u16>,
 }
 
 /// Reads the data of one event of a chat or completion stream; anything else yields no facts.
@@ -31,15 +39,29 @@ pub fn observe_chunk(data: &str) -> ChunkFacts {
     if data.trim_ascii() == DONE {
         return ChunkFacts { done: true, ..ChunkFacts::default() };
     }
-    let Ok(chunk) = serde_json::from_str::<Chunk>(data) else { return ChunkFacts::default() };
+    let Ok(chunk) = serde_json::from_str::<Chunk<'_>>(data) else { return ChunkFacts::default() };
     let filled = chunk.choices.iter().flatten().filter(|choice| choice.has_content()).count();
+    // Odd counts or codes do not hide the rest of the event.
+    let usage: Option<Usage> = chunk.usage.and_then(|usage| serde_json::from_str(usage.get()).ok());
     ChunkFacts {
         content_choices: u32::try_from(filled).unwrap_or(u32::MAX),
-        usage: chunk.usage,
-        usage_only: chunk.usage.is_some() && chunk.choices.is_some_and(|choices| choices.is_empty()),
+        usage,
+        usage_only: usage.is_some() && chunk.choices.is_some_and(|choices| choices.is_empty()),
         done: false,
-        error: chunk.error.0,
+        error: chunk.error.and_then(error_facts),
     }
+}
+
+/// Reads the `error` member of an event; absent where it is empty.
+fn error_facts(error: &RawValue) -> Option<ErrorFacts> {
+    #[derive(Deserialize)]
+    struct Coded {
+        #[serde(default)]
+        code: Option<ErrorCode>,
+    }
+    serde_json::from_str::<Filled>(error.get()).ok().filter(|error| error.0)?;
+    let code = serde_json::from_str::<Coded>(error.get()).ok().and_then(|coded| coded.code);
+    Some(ErrorFacts { status: code.and_then(|code| code.status()) })
 }
 
 /// Reads the token counts of a whole answer; absent where it has none or is no JSON object.
@@ -53,13 +75,13 @@ pub fn usage_of_answer(body: &[u8]) -> Option<Usage> {
 }
 
 #[derive(Deserialize)]
-struct Chunk {
+struct Chunk<'a> {
     #[serde(default)]
     choices: Option<Vec<Choice>>,
-    #[serde(default)]
-    usage: Option<Usage>,
-    #[serde(default)]
-    error: Filled,
+    #[serde(default, borrow)]
+    usage: Option<&'a RawValue>,
+    #[serde(default, borrow)]
+    error: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -189,7 +211,7 @@ mod tests {
     fn usage_chunks_are_told_from_chunks_with_usage() {
         let usage = r#""usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5}"#;
         let only = observe_chunk(&format!(r#"{{"choices":[],{usage}}}"#));
-        assert!(only.usage_only && only.usage.unwrap().completion_tokens == 2);
+        assert!(only.usage_only && only.usage.unwrap().completion_tokens == Some(2));
         let with = observe_chunk(&format!(r#"{{"choices":[{{"delta":{{"content":"a"}}}}],{usage}}}"#));
         assert!(!with.usage_only && with.usage.is_some());
         assert!(!observe_chunk(r#"{"choices":[],"usage":null,"prompt_filter_results":[1]}"#).usage_only);
@@ -198,7 +220,22 @@ mod tests {
     #[test]
     fn ends_errors_and_noise() {
         assert!(observe_chunk("[DONE]").done && observe_chunk(" [DONE] ").done);
-        assert!(observe_chunk(r#"{"error":{"message":"x"}}"#).error);
+        for (data, error) in [
+            (r#"{"error":{"message":"x"}}"#, Some(None)),
+            (r#"{"error":{"message":"x","code":"bad"}}"#, Some(None)),
+            (r#"{"error":{"message":"x","code":[1]}}"#, Some(None)),
+            (r#"{"error":"x"}"#, Some(None)),
+            (
+                r#"{"error":{"message":"x","type":"BadRequestError","param":null,"code":400}}"#,
+                Some(Some(400)),
+            ),
+            (r#"{"error":null}"#, None),
+            (r#"{"error":{}}"#, None),
+        ] {
+            assert_eq!(observe_chunk(data).error.map(|facts| facts.status), error, "{data}");
+        }
+        let odd = observe_chunk(r#"{"choices":[{"text":"a"}],"usage":{"prompt_tokens":-1}}"#);
+        assert_eq!((odd.content_choices, odd.usage), (1, None));
         assert_eq!(observe_chunk("{broken"), ChunkFacts::default());
         assert_eq!(observe_chunk("7"), ChunkFacts::default());
     }
@@ -207,7 +244,10 @@ mod tests {
     fn a_whole_answers_usage() {
         let body = br#"{"choices":[{"message":{"content":"x"}}],"usage":{"prompt_tokens":3,"completion_tokens":2,"total_tokens":5,"prompt_tokens_details":{"cached_tokens":1}}}"#;
         let usage = usage_of_answer(body).unwrap();
-        assert_eq!((usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens()), (3, 2, Some(1)));
+        assert_eq!(
+            (usage.prompt_tokens, usage.completion_tokens, usage.cached_tokens()),
+            (Some(3), Some(2), Some(1))
+        );
         assert_eq!(usage_of_answer(b"oops"), None);
         assert_eq!(usage_of_answer(br#"{"usage":null}"#), None);
     }

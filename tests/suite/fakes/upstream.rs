@@ -48,6 +48,10 @@ pub(crate) enum Step {
     HangUp,
     /// Say nothing until the client closes.
     Silence,
+    /// Say nothing for this long.
+    Pause(Duration),
+    /// Write these bytes again and again until the client closes.
+    Flood(Vec<u8>),
 }
 
 /// What an upstream answers to one request.
@@ -182,6 +186,14 @@ async fn converse(mut connection: TcpStream, instance: usize, shared: Arc<Shared
             let left = match step {
                 Step::Send(bytes) => connection.write_all(&bytes).await.is_err(),
                 Step::HangUp => return,
+                Step::Pause(pause) => {
+                    tokio::time::sleep(pause).await;
+                    false
+                }
+                Step::Flood(bytes) => {
+                    while connection.write_all(&bytes).await.is_ok() {}
+                    true
+                }
                 Step::Silence => {
                     let mut rest = [0; 64];
                     while connection.read(&mut rest).await.is_ok_and(|n| n > 0) {}
