@@ -374,6 +374,8 @@ impl Owner {
             }
         }
         if let Some(in_flight) = &mut snapshot.in_flight {
+            // A sleep may end a little early, and its batch begins then: never after the capture.
+            snapshot.captured_unix_us = snapshot.captured_unix_us.max(in_flight.started_unix_us);
             let tokens = std::mem::take(&mut in_flight.tokens);
             in_flight.tokens =
                 tokens.into_iter().map(|(id, tokens)| (public(&id).unwrap_or(id), tokens)).collect();
