@@ -6,9 +6,6 @@ use std::{borrow::Cow, collections::HashMap};
 use super::ledger::Entry;
 use crate::domain::{Dispatched, snapshot::EngineParams};
 
-/// The most sequences that one request is followed as.
-pub(super) const MOST_SEQUENCES: u32 = 1024;
-
 /// Returns the id of a request's sequence in snapshots.
 pub(super) fn sequence_id(request_id: &str, sequence: u32) -> Cow<'_, str> {
     match sequence {

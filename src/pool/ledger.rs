@@ -8,8 +8,10 @@ use std::{
     },
 };
 
-use super::answers::MOST_SEQUENCES;
 use crate::domain::{QueryLoad, Timestamp};
+
+/// The most sequences that one request is followed as: a bound on what a hostile `n` can make of a state.
+const MOST_SEQUENCES: u32 = 1024;
 
 /// One reserved request; its progress moves without the ledger's lock.
 #[derive(Debug)]
