@@ -54,12 +54,12 @@ def wait_for(url, seconds=30):
     raise TimeoutError(f"{url} did not come up in {seconds} s")
 
 
-def prompts(data, each):
-    """Returns (task, prompt) pairs: `each` of every file under prompts/."""
+def prompts(data):
+    """Returns (task, prompt) pairs: all of every file under prompts/."""
     found = []
     for file in sorted(pathlib.Path(data, "prompts").glob("*.jsonl.gz")):
         with gzip.open(file, "rt", encoding="utf-8") as lines:
-            rows = [json.loads(line) for line, _ in zip(lines, range(each))]
+            rows = [json.loads(line) for line in lines]
         found += [(row["task"], row["prompt"]) for row in rows]
     return found
 
@@ -170,7 +170,7 @@ def check_body(pool, sent, received):
 
 async def everything_comes_back(pool, client, sent, data):
     cases = []
-    for index, (task, prompt) in enumerate(prompts(data, 20)):
+    for index, (task, prompt) in enumerate(prompts(data)):
         body = dict(model="auto", messages=[{"role": "user", "content": prompt}], max_tokens=24, stream=index % 2 == 0)
         if index % 5 == 0:
             body["tools"] = [{"type": "function", "function": {"name": "look_up", "parameters": {
