@@ -6,7 +6,7 @@ use hyper_util::client::legacy;
 
 use crate::{
     domain::{Ending, Now},
-    pool::Pool,
+    pool::{Breaker, Pool},
 };
 
 /// One of the gateway's time-outs.
@@ -103,7 +103,8 @@ impl Health {
     /// Its answer began: that closes an open breaker, but does not make up for failures before it, for
     /// the answer may still break off.
     pub(super) fn began(&self) {
-        if self.pool.usable(self.instance, self.clock.now()).is_err() {
+        let breaker = self.pool.breaker(self.instance, self.clock.now());
+        if breaker.is_some_and(|breaker| breaker != Breaker::Closed) {
             self.answered();
         }
     }

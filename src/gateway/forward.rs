@@ -97,14 +97,16 @@ pub(super) async fn forward(attempt: Attempt<'_>, reservation: Reservation) -> R
         { attribute::SERVER_ADDRESS } = gateway.upstreams[instance].base.host().unwrap_or_default(),
     );
     // An answer that is not streamed sends nothing before it is whole.
-    let first_byte = received.request.stream.then(|| Instant::now() + gateway.limits.first_byte);
+    let overdue_at = Instant::now() + gateway.limits.first_byte;
+    let patience = if received.request.stream { overdue_at.min(ends_at) } else { ends_at };
     let sending = Sending {
         gateway,
         received,
         instance,
         name,
         health: Health { pool: gateway.router.pool().clone(), clock: gateway.clock.clone(), instance },
-        patience: first_byte.map_or(ends_at, |first_byte| first_byte.min(ends_at)),
+        patience,
+        overdue_at,
         ends_at,
     };
     let sent = sending.run(reservation, model).instrument(step.clone()).await;
@@ -122,6 +124,8 @@ struct Sending<'a> {
     health: Health,
     /// When the wait for the first event is over.
     patience: Instant,
+    /// From when on silence is the instance's fault, streamed or not.
+    overdue_at: Instant,
     ends_at: Instant,
 }
 
@@ -219,6 +223,10 @@ impl Sending<'_> {
 
     fn timed_out(&self) -> Failed {
         let limit = if self.patience >= self.ends_at { Limit::Total } else { Limit::FirstByte };
+        // The end of the whole time blames nobody, but an instance that was silent for long did not work either.
+        if limit == Limit::Total && Instant::now() >= self.overdue_at {
+            self.health.failed();
+        }
         self.failed(Refusal::TimedOut { instance: self.name.clone(), limit }, "timeout")
     }
 

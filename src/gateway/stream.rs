@@ -199,6 +199,14 @@ impl Answer {
     /// Ends the answer in the middle: an `error` event and no `[DONE]`, or a broken connection.
     fn break_off(&mut self, fault: Fault) {
         self.upstream = None;
+        if matches!(&self.observer, Observer::Events(events) if events.done && events.error.is_none()) {
+            // The marker is out: the answer was whole, however its connection ends.
+            if let Some(reservation) = self.reservation.take() {
+                reservation.finish(Ending::Complete);
+            }
+            self.verdict = Verdict::Answered;
+            return;
+        }
         if let Some(reservation) = self.reservation.take() {
             reservation.finish(fault.ending());
         }
@@ -206,7 +214,7 @@ impl Answer {
         spans::note_failure(&self.span, fault.ending().label());
         self.verdict = if fault.blames_instance() { Verdict::Failed } else { Verdict::Unknown };
         match &self.observer {
-            // The marker is out: the answer was whole.
+            // The marker is out after an error event: nothing more to say.
             Observer::Events(events) if events.done => {}
             Observer::Events(_) => {
                 let mut event = Vec::new();

@@ -11,7 +11,7 @@ use std::{
 use crate::domain::{QueryLoad, Timestamp};
 
 /// The most sequences that one request is followed as: a bound on what a hostile `n` can make of a state.
-const MOST_SEQUENCES: u32 = 1024;
+const MOST_SEQUENCES: u32 = 128;
 
 /// One reserved request; its progress moves without the ledger's lock.
 #[derive(Debug)]

@@ -70,7 +70,8 @@ pub(super) fn from_ledger(spec: &InstanceSpec, engine: EngineParams, known: &Kno
             None => dispatched.extend(answers::dispatched(entry, &engine)),
         }
     }
-    let held: u32 = running.iter().map(|r| r.kv_blocks_exclusive.unwrap_or(r.kv_blocks)).sum();
+    let blocks = running.iter().map(|r| r.kv_blocks_exclusive.unwrap_or(r.kv_blocks));
+    let held = blocks.fold(0, u32::saturating_add);
     let snapshot = Snapshot {
         schema: SCHEMA.to_owned(),
         instance: spec.id.as_str().to_owned(),

@@ -104,11 +104,12 @@ pub fn validate(snapshot: &Snapshot) -> Result<(), SnapshotError> {
             snapshot.waiting.len(),
         ));
     }
-    // Computed tokens by id.
+    // Computed tokens of the running by id; a waiting one may have been preempted out of the batch in flight.
     let mut computed = HashMap::with_capacity(snapshot.running.len() + snapshot.waiting.len());
     for (list, residents) in [("running", &snapshot.running), ("waiting", &snapshot.waiting)] {
         for (i, resident) in residents.iter().enumerate() {
-            let known = computed.insert(resident.id.as_str(), resident.computed_tokens);
+            let runs = (list == "running").then_some(resident.computed_tokens);
+            let known = computed.insert(resident.id.as_str(), runs);
             if resident.id.is_empty() || known.is_some() {
                 let path = format!("{list}[{i}].id");
                 return Err(SnapshotError::rule(path, "ids are unique and not empty", &resident.id));
@@ -117,7 +118,7 @@ pub fn validate(snapshot: &Snapshot) -> Result<(), SnapshotError> {
         }
     }
     for (id, &tokens) in snapshot.in_flight.iter().flat_map(|batch| &batch.tokens) {
-        if computed.get(id.as_str()).is_some_and(|&computed| tokens > computed) {
+        if computed.get(id.as_str()).is_some_and(|runs| runs.is_some_and(|computed| tokens > computed)) {
             let path = format!("in_flight.tokens.{id}");
             let rule = "at most the resident's computed_tokens, which count the batch in flight";
             return Err(SnapshotError::rule(path, rule, tokens));
@@ -213,6 +214,13 @@ mod tests {
         assert_eq!(snapshot.running[0].id, "r1");
         assert!(snapshot.engine.reserve_full_isl && snapshot.engine.enable_chunked_prefill);
         assert_eq!(decode(&encode(&snapshot)).unwrap(), snapshot);
+    }
+
+    #[test]
+    fn a_request_preempted_out_of_the_batch_in_flight_may_wait() {
+        let snapshot =
+            decode_with("/in_flight", json!({"started_unix_us":1,"tokens":{"r1":1,"r2":7}})).unwrap();
+        assert_eq!(snapshot.waiting[0].computed_tokens, 0);
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn a_rebuilt_state_holds_every_answer_with_its_share_of_the_tokens() {
 fn a_request_for_countless_answers_stays_bounded() {
     let bench = Bench::new(1);
     let _held = ask(&bench, "r1", 160, u32::MAX);
-    assert_eq!(bench.basis().dispatched.len(), 1024);
+    assert_eq!(bench.basis().dispatched.len(), 128);
 }
 
 #[test]
