@@ -220,7 +220,7 @@ impl Describer {
     fn describe(&self) -> Described {
         black_box(self.count());
         let counts = vec![PromptCount::one(1000, CountSource::Tokenizer); MODELS.len()];
-        Described { query: query(counts), features: Some(self.features()) }
+        Described { query: query(counts), features: Some(self.features()), given: None }
     }
 }
 
@@ -244,6 +244,7 @@ fn query(prompts: Vec<PromptCount>) -> Query {
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: 500.0, delta_per_s: 0.0 },
         prompts,
+        prefix: [].into(),
     }
 }
 

@@ -30,6 +30,7 @@ fn query(target_ms: Option<u64>) -> Query {
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: 0.0, delta_per_s: 0.0 },
         prompts: Vec::new(),
+        prefix: [].into(),
     }
 }
 

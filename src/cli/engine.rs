@@ -4,8 +4,9 @@ use clap::builder::PossibleValuesParser;
 
 use super::{number::positive, print, serve::Signals};
 use crate::{
-    simengine::{self, Options, PROFILES, Profile, SimEngineError, fit},
+    simengine::{self, Options, SimEngineError, load_profile},
     telemetry::{self, TelemetryConfig},
+    truth::{PROFILES, Profile, fit},
 };
 
 /// What `--verbose` logs: a line a request.
@@ -72,7 +73,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     if args.list {
         return list();
     }
-    let mut profile = Profile::load(&args.profile)?;
+    let mut profile = load_profile(&args.profile)?;
     if args.fit {
         let yaml = fit::to_yaml(&fit::fit_profile(&args.profile, &profile, args.seed)?)?;
         return print(&yaml);
@@ -101,7 +102,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
 
 /// Takes a profile's name or path; a name that no profile has is wrong usage.
 fn known_profile(name_or_file: &str) -> Result<String, SimEngineError> {
-    match Profile::load(name_or_file) {
+    match load_profile(name_or_file) {
         Err(error @ SimEngineError::UnknownProfile { .. }) => Err(error),
         _ => Ok(name_or_file.to_owned()),
     }
@@ -123,7 +124,7 @@ async fn serve(profile: Profile, options: Options) -> anyhow::Result<()> {
 fn list() -> anyhow::Result<()> {
     let mut text = String::new();
     for entry in PROFILES {
-        let profile = Profile::load(entry.name)?;
+        let profile = Profile::built_in(entry.name)?;
         text.push_str(&format!("{:<20} {} on {}\n", entry.name, profile.model, profile.hardware));
     }
     print(&text)

@@ -21,6 +21,8 @@ pub use instance::{Basis, BasisSource, Dispatched, InstanceId, InstanceSpec, Ins
 pub use model::{Capabilities, Modalities, ModelId, ModelIndex, ModelSpec, Price};
 pub use outcome::{Ending, Outcome};
 pub use prediction::Prediction;
-pub use query::{Bounds, CountSource, Endpoint, Named, Needs, PromptCount, Query, QueryLoad, Tradeoff};
+pub use query::{
+    Bounds, CountSource, Endpoint, Named, Needs, PREFIX_BLOCK_TOKENS, PromptCount, Query, QueryLoad, Tradeoff,
+};
 pub use snapshot::Snapshot;
 pub use time::{Now, Timestamp};

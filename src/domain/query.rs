@@ -1,8 +1,11 @@
 //! A request as the router sees it: what it needs, wants and costs, without its text.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use super::{Modalities, ModelIndex, Timestamp};
+
+/// Tokens in one block of [`Query::prefix`]: a KV block of vLLM's default.
+pub const PREFIX_BLOCK_TOKENS: u32 = 16;
 
 /// Which API a request came through.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -132,6 +135,9 @@ pub struct Query {
     pub tradeoff: Tradeoff,
     /// Prompt sizes, one a model, in the pool's model order.
     pub prompts: Vec<PromptCount>,
+    /// Hashes of the prompt's full blocks of [`PREFIX_BLOCK_TOKENS`] tokens, each chained to the one before;
+    /// empty: not hashed.
+    pub prefix: Arc<[u64]>,
 }
 
 /// A query's work on one instance, as an estimator sees it.

@@ -71,13 +71,14 @@ pub(super) async fn describe(gateway: &Gateway, received: &Received, purpose: Fo
         bounds: asks.bounds,
         tradeoff: asks.tradeoff,
         prompts,
+        prefix: [].into(),
     };
     let prompts = match &request.input {
         Input::Prompts(prompts) => u32::try_from(prompts.len()).unwrap_or(u32::MAX),
         Input::Messages(_) | Input::Opaque => 1,
     };
     let answers = request.n.saturating_mul(prompts);
-    Seen { described: Described { query, features }, prompt, answers }
+    Seen { described: Described { query, features, given: None }, prompt, answers }
 }
 
 /// What is read of a prompt.

@@ -34,10 +34,15 @@ pub trait RoutingPolicy: Send + Sync {
     fn name(&self) -> &'static str;
     /// Chooses; absent only where there are no candidates. Changes nothing.
     fn choose(&self, query: &Query, candidates: &dyn Candidates, rng: &mut dyn RngCore) -> Option<Choice>;
-    /// Learns that a request was placed (instances are pool positions).
-    fn dispatched(&self, _placement: &Placement) {}
+    /// Learns that a query was placed (instances are pool positions).
+    fn dispatched(&self, _query: &Query, _placement: &Placement) {}
     /// Learns how a request ended (the instance is a pool position).
     fn observe(&self, _outcome: &Outcome) {}
+    /// Returns the latency that this policy believes of candidate `i`, seconds, for tables and figures;
+    /// absent: it believes none. What kind of latency it is the policy's own documentation says.
+    fn believed_latency_s(&self, _query: &Query, _candidates: &dyn Candidates, _i: usize) -> Option<f64> {
+        None
+    }
 }
 
 /// The eligible instances in pool order, with what is known and what can be found out of each.
@@ -50,6 +55,8 @@ pub trait Candidates {
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
+    /// Returns the pool position of candidate `i`, as placements and outcomes name it.
+    fn position(&self, i: usize) -> usize;
     /// Returns what is known of candidate `i`.
     fn view(&self, i: usize) -> &InstanceView;
     /// Returns accuracy, length, cost and utility of candidate `i`.

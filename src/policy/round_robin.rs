@@ -29,7 +29,7 @@ impl RoutingPolicy for RoundRobin {
         Some(Choice::single(turn, Reason::RoundRobin))
     }
 
-    fn dispatched(&self, _placement: &Placement) {
+    fn dispatched(&self, _query: &Query, _placement: &Placement) {
         self.placed.fetch_add(1, Ordering::Relaxed);
     }
 }

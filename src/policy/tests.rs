@@ -99,6 +99,10 @@ impl Candidates for Hands {
         self.hands.len()
     }
 
+    fn position(&self, i: usize) -> usize {
+        i
+    }
+
     fn view(&self, i: usize) -> &InstanceView {
         &self.views[i]
     }
@@ -150,6 +154,7 @@ pub(super) fn query(target_s: Option<f64>, delta_per_s: f64) -> Query {
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: LAMBDA, delta_per_s },
         prompts: Vec::new(),
+        prefix: [].into(),
     }
 }
 

@@ -36,6 +36,10 @@ impl Candidates for Eligible<'_> {
         self.positions.len()
     }
 
+    fn position(&self, i: usize) -> usize {
+        self.positions[i]
+    }
+
     fn view(&self, i: usize) -> &InstanceView {
         &self.row(i).view
     }

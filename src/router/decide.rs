@@ -203,7 +203,7 @@ impl Router {
         };
         let sink = Observed { policy: Arc::clone(&self.policy), next: attempt.sink };
         let reservation = self.pool.reserve(request, Arc::clone(now), Arc::new(sink));
-        self.policy.dispatched(&Placement::single(instance, query.adapter.clone()));
+        self.policy.dispatched(query, &Placement::single(instance, query.adapter.clone()));
         reservation
     }
 

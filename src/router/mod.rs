@@ -27,7 +27,7 @@ use crate::{
     latency::Estimator,
     policy::RoutingPolicy,
     pool::{Pool, Reservation, SettleSink},
-    predict::{Predictor, QueryFeatures},
+    predict::{ModelPrediction, Predictor, QueryFeatures},
 };
 
 /// A query with the features its predictions need; those may be absent where nothing is predicted.
@@ -37,6 +37,9 @@ pub struct Described {
     pub query: Query,
     /// Its features.
     pub features: Option<Arc<QueryFeatures>>,
+    /// Predictions made elsewhere, one a model in pool order (a logged decision, an oracle); absent: the
+    /// router's own predictor is asked.
+    pub given: Option<Arc<[ModelPrediction]>>,
 }
 
 /// One try at serving a query.

@@ -42,12 +42,13 @@ impl ModelView {
 pub(super) fn predict(pool: &Pool, predictor: &Predictor, described: &Described) -> Vec<ModelView> {
     let query = &described.query;
     let models = pool.models();
-    let predicted: Vec<Option<ModelPrediction>> = match (&described.features, query.named) {
-        (None, _) => vec![None; models.len()],
-        (Some(features), Named::Virtual) => {
+    let predicted: Vec<Option<ModelPrediction>> = match (&described.given, &described.features, query.named) {
+        (Some(given), ..) => (0..models.len()).map(|m| given.get(m).copied()).collect(),
+        (None, None, _) => vec![None; models.len()],
+        (None, Some(features), Named::Virtual) => {
             predictor.predict_all(features, models).into_iter().map(Some).collect()
         }
-        (Some(features), Named::Model(named)) => models
+        (None, Some(features), Named::Model(named)) => models
             .iter()
             .enumerate()
             .map(|(m, model)| (named.0 == m).then(|| predictor.predict(features, model)))

@@ -178,9 +178,10 @@ pub(super) fn described(change: impl FnOnce(&mut Query)) -> Described {
         bounds: Bounds::default(),
         tradeoff: Tradeoff { lambda_per_usd: 100.0, delta_per_s: 0.0 },
         prompts: vec![PromptCount::one(1000, CountSource::Tokenizer); 2],
+        prefix: [].into(),
     };
     change(&mut query);
-    Described { query, features: Some(Arc::clone(&FEATURES)) }
+    Described { query, features: Some(Arc::clone(&FEATURES)), given: None }
 }
 
 /// Every row's reason for being out.

@@ -213,7 +213,7 @@ impl Page {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simengine::Profile;
+    use crate::truth::Profile;
 
     #[test]
     fn buckets_are_cumulative_and_closed_above() {
@@ -230,7 +230,7 @@ mod tests {
         metrics.time_to_first_token.record(0.03);
         metrics.finish(Finished::Length);
         let gauges = Gauges { running: 3, waiting: 1, kv_cache_usage: 0.25, ..Gauges::default() };
-        let params = Profile::load("qwen3-8b-h100").unwrap().engine;
+        let params = Profile::built_in("qwen3-8b-h100").unwrap().engine;
         let page = metrics.render(gauges, "qwen3-8b", &params);
         for line in [
             "vllm:num_requests_running{engine=\"0\",model_name=\"qwen3-8b\"} 3.0",

@@ -1,31 +1,27 @@
 //! A simulated serving instance over HTTP: the real batching rules of `engine/` under a fixed truth of
 //! times and answer lengths. For demos, tests and trying a router without a GPU.
 //!
-//! To add an engine, add its profile to `config/engines/` and a line to [`profile::PROFILES`].
+//! To add an engine, add its profile to `config/engines/` and a line to [`crate::truth::PROFILES`].
 
 use std::path::PathBuf;
 
-use crate::{calibrate::CalibrateError, engine::EngineError};
+use crate::truth::TruthError;
 
 pub mod answer;
 mod answering;
 mod connections;
 mod error;
-pub mod fit;
 mod format;
 mod http;
-pub mod lengths;
 mod metrics;
 mod owner;
 mod plan;
-pub mod profile;
+mod profiles;
 mod server;
 mod serving;
-pub mod stepping;
 pub mod tokens;
-pub mod truth;
 
-pub use profile::{PROFILES, Profile, ProfileFit};
+pub use profiles::load_profile;
 pub use serving::{Handle, Options, spawn};
 
 /// What can go wrong with a simulated engine.
@@ -47,27 +43,9 @@ pub enum SimEngineError {
         /// Why.
         source: std::io::Error,
     },
-    /// A profile is not what it should be.
-    #[error("{place} is not a profile: {source}; config/engines/ holds examples")]
-    ParseProfile {
-        /// Its name or path.
-        place: String,
-        /// Where and why.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A value of a profile breaks a rule.
-    #[error("{place}: `{key}` {rule}")]
-    InvalidProfile {
-        /// The profile's name or path.
-        place: String,
-        /// The key.
-        key: String,
-        /// The rule it breaks.
-        rule: &'static str,
-    },
-    /// The profile's scheduler cannot run.
-    #[error("the profile's engine cannot run: {0}")]
-    Engine(#[from] EngineError),
+    /// A profile cannot be used.
+    #[error(transparent)]
+    Truth(#[from] TruthError),
     /// Time must go forward.
     #[error("time scale {value} must be a positive number: simulated seconds a real second, such as 1 or 10")]
     TimeScale {
@@ -81,14 +59,5 @@ pub enum SimEngineError {
         address: String,
         /// Why.
         source: std::io::Error,
-    },
-    /// The recorded batches cannot be fitted.
-    #[error("cannot fit the profile's batches: {0}")]
-    Fit(#[from] CalibrateError),
-    /// A fit cannot be written.
-    #[error("cannot write the fit as YAML: {source}")]
-    WriteFit {
-        /// Why.
-        source: Box<serde_saphyr::ser_error::Error>,
     },
 }

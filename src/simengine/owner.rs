@@ -12,13 +12,11 @@ use std::{
 
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::{
-    metrics::{EngineMetrics, Finished, Gauges},
-    stepping::{Happening, Stepping, TimeScale},
-};
+use super::metrics::{EngineMetrics, Finished, Gauges};
 use crate::{
     domain::{Now, Snapshot},
     engine::{NewRequest, SnapshotMeta},
+    truth::stepping::{Happening, Stepping, TimeScale},
 };
 
 /// The grain of the runtime's timer rounds every sleep up; half of it is taken off to stay unbiased.
@@ -324,7 +322,7 @@ impl Owner {
         match happening {
             Happening::Refused { id } => _ = self.forget(&id),
             Happening::Scheduled { id, at_us, admission } => {
-                let Some(listener) = self.listeners.get_mut(&id) else { return };
+                let Some(listener) = self.listeners.get_mut(&*id) else { return };
                 if listener.cached_tokens.is_none() {
                     listener.cached_tokens = Some(admission.cached_tokens);
                     self.metrics.prompt_tokens += u64::from(listener.prompt_tokens);

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{
-    Profile,
     answer::{Answer, AnswerLength},
     error::ApiError,
     tokens,
 };
 use crate::{
     engine::NewRequest,
+    truth::Profile,
     wire::openai::{Input, Prompt, Request},
 };
 
@@ -190,7 +190,7 @@ mod tests {
     use crate::wire::openai::Shape;
 
     fn plan(body: &str, shape: Shape, number: u64) -> Result<Plan, ApiError> {
-        let profile = Profile::load("qwen3-8b-h100").unwrap();
+        let profile = Profile::built_in("qwen3-8b-h100").unwrap();
         let request = Request::parse(body.as_bytes(), shape).unwrap();
         Plan::new(&request, body.as_bytes(), &profile, Draw { seed: 3, number })
     }

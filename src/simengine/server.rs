@@ -2,7 +2,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{Profile, error::ApiError, owner::OwnerHandle, plan::Draw};
+use super::{error::ApiError, owner::OwnerHandle, plan::Draw};
+use crate::truth::Profile;
 
 /// One served engine.
 pub(super) struct Server {

@@ -5,14 +5,20 @@ use std::{net::SocketAddr, sync::Arc, time::Duration};
 use tokio::{net::TcpListener, sync::watch, task::JoinHandle};
 
 use super::{
-    Profile, SimEngineError,
+    SimEngineError,
     connections::{self, KEEP_ALIVE},
     http::router,
     owner::{self, Identity, Lag},
     server::Server,
-    stepping::{Stepping, TimeScale},
 };
-use crate::{domain::Now, telemetry::clock::LiveClock};
+use crate::{
+    domain::Now,
+    telemetry::clock::LiveClock,
+    truth::{
+        Profile,
+        stepping::{Stepping, TimeScale},
+    },
+};
 
 /// Longest wait for clients at the end.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);

@@ -172,8 +172,9 @@ impl Fleet {
             // At this λ the largest model is best where it is in time.
             tradeoff: Tradeoff { lambda_per_usd: 100.0, delta_per_s: 0.0 },
             prompts: vec![PromptCount::one(1000, CountSource::Tokenizer); 3],
+            prefix: [].into(),
         };
-        Described { query, features: Some(Arc::clone(&FEATURES)) }
+        Described { query, features: Some(Arc::clone(&FEATURES)), given: None }
     }
 
     fn route(&self, described: &Described) -> Routed {

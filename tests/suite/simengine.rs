@@ -4,7 +4,8 @@ use std::{collections::BTreeMap, time::Duration};
 
 use bear::{
     domain::Snapshot,
-    simengine::{self, Handle, Options, Profile, SimEngineError},
+    simengine::{self, Handle, Options, SimEngineError},
+    truth::Profile,
     wire::{self, sse::SseDecoder},
 };
 use reqwest::{Client, Response, StatusCode};
@@ -24,7 +25,7 @@ impl Engine {
     }
 
     async fn start_with(options: Options) -> Self {
-        let handle = simengine::spawn(Profile::load("qwen3-8b-h100").unwrap(), options).await.unwrap();
+        let handle = simengine::spawn(Profile::built_in("qwen3-8b-h100").unwrap(), options).await.unwrap();
         Self { handle, client: Client::builder().no_proxy().build().unwrap() }
     }
 
@@ -394,7 +395,7 @@ async fn many_requests_at_once_all_end() {
 async fn a_port_in_use_is_said_plainly() {
     let engine = Engine::start(1).await;
     let options = Options { port: engine.handle.addr().port(), ..Options::default() };
-    let error = simengine::spawn(Profile::load("qwen3-8b-h100").unwrap(), options).await.err().unwrap();
+    let error = simengine::spawn(Profile::built_in("qwen3-8b-h100").unwrap(), options).await.err().unwrap();
     assert!(matches!(error, SimEngineError::Bind { .. }));
     let message = error.to_string();
     assert!(message.contains(&engine.handle.addr().to_string()) && message.contains("--port"), "{message}");
@@ -414,5 +415,5 @@ async fn shutting_down_breaks_streams_off_and_frees_the_port() {
     );
     drop(engine.client);
     let options = Options { port: addr.port(), ..Options::default() };
-    assert!(simengine::spawn(Profile::load("qwen3-8b-h100").unwrap(), options).await.is_ok());
+    assert!(simengine::spawn(Profile::built_in("qwen3-8b-h100").unwrap(), options).await.is_ok());
 }

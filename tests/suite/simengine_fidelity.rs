@@ -10,9 +10,8 @@ use bear::{
     },
     engine::{NewRequest, SnapshotMeta},
     latency::{self, EstimatorSetup},
-    simengine::{
-        PROFILES, Profile,
-        profile::ProfileEntry,
+    truth::{
+        PROFILES, Profile, ProfileEntry,
         stepping::{Happening, Stepping, TimeScale},
     },
 };
@@ -35,7 +34,7 @@ fn load(seed: u64, requests: u32, mean_gap_us: u64, longest_prompt: u32) -> Vec<
 
 /// A profile whose truth is eq. 12 itself, and its coefficients.
 fn four_term_profile(num_kv_blocks: u32) -> (Profile, BatchTimeCoefficients) {
-    let mut profile = Profile::load("qwen3-8b-h100").unwrap();
+    let mut profile = Profile::built_in("qwen3-8b-h100").unwrap();
     profile.step_noise_sigma = 0.0;
     profile.engine.num_kv_blocks = num_kv_blocks;
     profile.engine.max_model_len = 8_192;
@@ -126,7 +125,7 @@ fn probe(profile: &Profile, b: BatchTimeCoefficients, arrivals: &[Arrival], quer
     loop {
         stepping.advance(stepping.next_us().unwrap(), &mut happenings);
         let first = happenings.drain(..).find_map(|h| match h {
-            Happening::Token { id, at_us, .. } if id == "query" => Some(at_us),
+            Happening::Token { id, at_us, .. } if &*id == "query" => Some(at_us),
             _ => None,
         });
         if let Some(at_us) = first {
@@ -178,7 +177,7 @@ fn with_the_true_batch_time_the_replay_is_exact() {
 #[test]
 fn with_the_committed_fit_the_estimate_is_close_to_the_roofline() {
     for entry in PROFILES {
-        let mut profile = Profile::load(entry.name).unwrap();
+        let mut profile = Profile::built_in(entry.name).unwrap();
         profile.step_noise_sigma = 0.0;
         let b = ProfileEntry::find(entry.name).unwrap().parse_fit().unwrap().batch_time;
         // The same load against the capacity of each engine.

@@ -9,7 +9,10 @@ use super::{
     advice::{Program, quoted},
     folder::Folder,
 };
-use crate::simengine::{self, Handle, Options, Profile, ProfileFit, profile::ProfileEntry};
+use crate::{
+    simengine::{self, Handle, Options},
+    truth::{Profile, ProfileEntry, ProfileFit},
+};
 
 /// One model of the demo: its profile, and what the paper's tables say of it.
 struct DemoModel {
@@ -66,7 +69,7 @@ pub(super) async fn start_engines(seed: u64) -> anyhow::Result<Vec<DemoEngine>> 
         let seed = seed.wrapping_add(number);
         let entry =
             ProfileEntry::find(model.profile).context("the demo names a profile that is not built in")?;
-        let profile = Profile::load(model.profile)?;
+        let profile = Profile::built_in(model.profile)?;
         let options = Options { seed, ..Options::default() };
         let handle = simengine::spawn(profile.clone(), options).await?;
         engines.push(DemoEngine { handle, profile, fit: entry.parse_fit()?, model, seed });

@@ -2,7 +2,7 @@
 
 use rand::{Rng, seq::IndexedRandom};
 
-use crate::simengine::{lengths::Task, tokens::text_tokens};
+use crate::{simengine::tokens::text_tokens, truth::lengths::Task};
 
 const SUBJECTS: &[&str] = &[
     "the regional council",

@@ -6,7 +6,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1};
 
 use super::prompts;
-use crate::simengine::lengths::{LogNormal, Task};
+use crate::truth::lengths::{LogNormal, Task};
 
 /// One task of the traffic.
 struct DemoTask {

@@ -15,7 +15,7 @@ fn round_robin_moves_when_dispatched_and_only_then() {
     let turns: Vec<usize> = (0..7)
         .map(|_| {
             let chosen = turn(&policy, &hands);
-            policy.dispatched(&Placement::single(chosen, None));
+            policy.dispatched(&query(None, 0.0), &Placement::single(chosen, None));
             chosen
         })
         .collect();

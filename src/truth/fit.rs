@@ -5,10 +5,9 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    Profile, ProfileFit, SimEngineError,
+    Profile, ProfileFit, TruthError, Work,
     lengths::{LogNormal, Task},
     stepping::{Happening, StepRecord, Stepping, TimeScale},
-    truth::Work,
 };
 use crate::{
     calibrate::{self, Fit, FitOptions, Sample},
@@ -38,7 +37,7 @@ const PROMPT_CLIP: (f64, f64) = (8.0, 30_000.0);
 ///
 /// # Errors
 /// Fails when the profile's engine cannot run or its batches cannot be fitted.
-pub fn fit_profile(name: &str, profile: &Profile, seed: u64) -> Result<ProfileFit, SimEngineError> {
+pub fn fit_profile(name: &str, profile: &Profile, seed: u64) -> Result<ProfileFit, TruthError> {
     let samples = noisy(&record_load(profile, seed)?);
     let fit = calibrate::fit(&samples, FitOptions { emitting_term: false })?;
     let batch_time = rounded(fit.coefficients);
@@ -69,9 +68,9 @@ pub fn fit_profile(name: &str, profile: &Profile, seed: u64) -> Result<ProfileFi
 ///
 /// # Errors
 /// Fails when the fit cannot be written as YAML.
-pub fn to_yaml(fit: &ProfileFit) -> Result<String, SimEngineError> {
-    let body = serde_saphyr::to_string(fit)
-        .map_err(|source| SimEngineError::WriteFit { source: Box::new(source) })?;
+pub fn to_yaml(fit: &ProfileFit) -> Result<String, TruthError> {
+    let body =
+        serde_saphyr::to_string(fit).map_err(|source| TruthError::WriteFit { source: Box::new(source) })?;
     Ok(format!(
         "# The estimator's coefficients for the simulated engine {},\n\
          # fitted by calibrate/ (relative error) to batches of that engine under a mixed load with its noise.\n\
@@ -106,7 +105,7 @@ pub fn corner_error(profile: &Profile, coefficients: &BatchTimeCoefficients) -> 
 ///
 /// # Errors
 /// Fails when the profile's engine cannot run.
-pub fn record_load(profile: &Profile, seed: u64) -> Result<Vec<StepRecord>, SimEngineError> {
+pub fn record_load(profile: &Profile, seed: u64) -> Result<Vec<StepRecord>, TruthError> {
     let mut records = Vec::new();
     for clients in CLIENTS {
         let mut load = Load::new(profile, seed, clients)?;
@@ -124,7 +123,7 @@ struct Load<'a> {
 }
 
 impl<'a> Load<'a> {
-    fn new(profile: &'a Profile, seed: u64, clients: u64) -> Result<Self, SimEngineError> {
+    fn new(profile: &'a Profile, seed: u64, clients: u64) -> Result<Self, TruthError> {
         let scale = TimeScale { origin: Timestamp::from_unix_us(0), factor: 1.0 };
         let mut rng = ChaCha8Rng::seed_from_u64(seed);
         rng.set_stream(clients);
@@ -196,7 +195,7 @@ fn significant(value: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::simengine::PROFILES;
+    use crate::truth::PROFILES;
 
     fn close(a: f64, b: f64) -> bool {
         (a - b).abs() <= 1e-3 * a.abs().max(b.abs())
@@ -206,7 +205,8 @@ mod tests {
     fn the_committed_fits_are_what_the_command_makes() {
         for entry in PROFILES {
             let committed = entry.parse_fit().unwrap();
-            let made = fit_profile(entry.name, &Profile::load(entry.name).unwrap(), committed.seed).unwrap();
+            let made =
+                fit_profile(entry.name, &Profile::built_in(entry.name).unwrap(), committed.seed).unwrap();
             assert_eq!((&made.made_by, made.batches), (&committed.made_by, committed.batches));
             let numbers = |f: &ProfileFit| {
                 [
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn four_terms_cannot_follow_the_roofline_at_its_corner() {
         for entry in PROFILES {
-            let profile = Profile::load(entry.name).unwrap();
+            let profile = Profile::built_in(entry.name).unwrap();
             assert!(entry.parse_fit().unwrap().corner_error >= 0.15, "{}", entry.name);
             // Nor can those fitted to nothing but single fresh prompts of every size.
             let sizes = (0..200).map(|i| (8192f64.powf(f64::from(i) / 199.0)).round() as u32);

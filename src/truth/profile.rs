@@ -1,14 +1,12 @@
 //! Profiles: the fixed truth of simulated engines. Those in `config/engines/` are part of the binary;
 //! another is a file of the same form.
 
-use std::path::Path;
-
 use serde::{Deserialize, Serialize};
 
 use super::{
-    SimEngineError,
+    TruthError,
+    batch_time::{BatchTimeTruth, Delay},
     lengths::OutputLengths,
-    truth::{BatchTimeTruth, Delay},
 };
 use crate::domain::{BatchTimeCoefficients, Overhead, snapshot::EngineParams};
 
@@ -94,38 +92,30 @@ pub struct ProfileFit {
 }
 
 impl Profile {
-    /// Loads the embedded profile of this name, or the file at this path.
+    /// Parses the embedded profile of this name.
     ///
     /// # Errors
-    /// Fails on an unknown name, an unreadable file, and a profile that breaks a rule.
-    pub fn load(name_or_file: &str) -> Result<Self, SimEngineError> {
-        if let Some(entry) = ProfileEntry::find(name_or_file) {
-            return Self::parse(entry.truth, entry.name);
-        }
-        let path = Path::new(name_or_file);
-        let is_file =
-            path.extension().is_some_and(|e| e == "yaml" || e == "yml") || path.components().count() > 1;
-        if !is_file && !path.exists() {
+    /// No profile is built in under it; the error lists those that are.
+    pub fn built_in(name: &str) -> Result<Self, TruthError> {
+        let Some(entry) = ProfileEntry::find(name) else {
             let known = PROFILES.iter().map(|p| p.name).collect::<Vec<_>>().join(", ");
-            return Err(SimEngineError::UnknownProfile { name: name_or_file.to_string(), known });
-        }
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| SimEngineError::ReadProfile { path: path.to_path_buf(), source })?;
-        Self::parse(&text, name_or_file)
+            return Err(TruthError::UnknownProfile { name: name.to_string(), known });
+        };
+        Self::parse(entry.truth, entry.name)
     }
 
     /// Parses and checks a profile; `place` names it in errors.
     ///
     /// # Errors
     /// Fails on YAML that is not a profile and on values that break a rule.
-    pub fn parse(text: &str, place: &str) -> Result<Self, SimEngineError> {
-        let profile: Self = serde_saphyr::from_str(text).map_err(|source| SimEngineError::ParseProfile {
+    pub fn parse(text: &str, place: &str) -> Result<Self, TruthError> {
+        let profile: Self = serde_saphyr::from_str(text).map_err(|source| TruthError::ParseProfile {
             place: place.to_string(),
             source: Box::new(source),
         })?;
         match profile.broken_rule() {
             None => Ok(profile),
-            Some((key, rule)) => Err(SimEngineError::InvalidProfile { place: place.to_string(), key, rule }),
+            Some((key, rule)) => Err(TruthError::InvalidProfile { place: place.to_string(), key, rule }),
         }
     }
 
@@ -184,8 +174,8 @@ impl ProfileEntry {
     ///
     /// # Errors
     /// Fails when the file is not a fit.
-    pub fn parse_fit(&self) -> Result<ProfileFit, SimEngineError> {
-        serde_saphyr::from_str(self.fit).map_err(|source| SimEngineError::ParseProfile {
+    pub fn parse_fit(&self) -> Result<ProfileFit, TruthError> {
+        serde_saphyr::from_str(self.fit).map_err(|source| TruthError::ParseProfile {
             place: format!("{}.fit", self.name),
             source: Box::new(source),
         })
@@ -198,7 +188,7 @@ mod tests {
 
     #[test]
     fn every_embedded_profile_parses_and_names_its_model() {
-        let models: Vec<String> = PROFILES.iter().map(|p| Profile::load(p.name).unwrap().model).collect();
+        let models: Vec<String> = PROFILES.iter().map(|p| Profile::built_in(p.name).unwrap().model).collect();
         assert_eq!(models, ["qwen3-0.6b", "qwen3-8b", "qwen3-32b"]);
         for entry in PROFILES {
             assert_eq!(entry.parse_fit().unwrap().profile, entry.name);
@@ -207,25 +197,8 @@ mod tests {
 
     #[test]
     fn an_unknown_name_lists_the_known_ones() {
-        let error = Profile::load("qwen3-14b").unwrap_err().to_string();
+        let error = Profile::built_in("qwen3-14b").unwrap_err().to_string();
         assert!(error.contains("qwen3-14b") && error.contains("qwen3-32b-2xh100"), "{error}");
-    }
-
-    #[test]
-    fn a_file_of_the_same_form_loads() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("mine.yaml");
-        let text = PROFILES[1].truth.replace("model: qwen3-8b", "model: my-model");
-        std::fs::write(&path, text).unwrap();
-        let mine = Profile::load(&path.display().to_string()).unwrap();
-        assert_eq!(mine.model, "my-model");
-        assert_eq!(mine.batch_time, Profile::load(PROFILES[1].name).unwrap().batch_time);
-    }
-
-    #[test]
-    fn a_missing_file_is_named() {
-        let error = Profile::load("nowhere/my.yaml").unwrap_err();
-        assert!(matches!(&error, SimEngineError::ReadProfile { path, .. } if path.ends_with("my.yaml")));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The engine's steps in simulated time: arrivals join, batches begin and end when the truth says so.
 //! Time is an argument, so that the server runs it in real time and tests and fits in none.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    Profile, SimEngineError,
-    truth::{BatchTimeTruth, Work, noise_factor},
+    Profile, TruthError,
+    batch_time::{BatchTimeTruth, Work, noise_factor},
 };
 use crate::{
     domain::Timestamp,
@@ -47,7 +47,7 @@ pub enum Happening {
     /// A request was scheduled for the first time, or again after a preemption.
     Scheduled {
         /// The request.
-        id: String,
+        id: Arc<str>,
         /// Start of the batch.
         at_us: u64,
         /// What its prefix hit saved.
@@ -56,7 +56,7 @@ pub enum Happening {
     /// A request emitted a token.
     Token {
         /// The request.
-        id: String,
+        id: Arc<str>,
         /// End of the batch.
         at_us: u64,
         /// Its output tokens so far.
@@ -101,7 +101,7 @@ impl Stepping {
     ///
     /// # Errors
     /// Fails when the profile's scheduler or its parameters are not usable.
-    pub fn new(profile: &Profile, seed: u64, scale: TimeScale) -> Result<Self, SimEngineError> {
+    pub fn new(profile: &Profile, seed: u64, scale: TimeScale) -> Result<Self, TruthError> {
         let mut noise = ChaCha8Rng::seed_from_u64(seed);
         noise.set_stream(NOISE_STREAM);
         Ok(Self {
@@ -195,12 +195,7 @@ impl Stepping {
         for event in self.engine.end() {
             match event {
                 Event::Token { id, output_tokens } => {
-                    happenings.push(Happening::Token {
-                        id: id.to_string(),
-                        at_us,
-                        output_tokens,
-                        last: false,
-                    });
+                    happenings.push(Happening::Token { id, at_us, output_tokens, last: false });
                 }
                 Event::Finished { .. } => {
                     if let Some(Happening::Token { last, .. }) = happenings.last_mut() {
@@ -234,7 +229,7 @@ impl Stepping {
 fn report_scheduled(shape: BatchShape, at_us: u64, happenings: &mut Vec<Happening>) {
     happenings.extend(shape.members.into_iter().filter_map(|member| {
         let admission = member.admission?;
-        Some(Happening::Scheduled { id: member.id.to_string(), at_us, admission })
+        Some(Happening::Scheduled { id: member.id, at_us, admission })
     }));
 }
 
@@ -243,7 +238,7 @@ mod tests {
     use super::*;
 
     fn profile() -> Profile {
-        let mut profile = Profile::load("qwen3-8b-h100").unwrap();
+        let mut profile = Profile::built_in("qwen3-8b-h100").unwrap();
         profile.step_noise_sigma = 0.0;
         profile
     }
@@ -265,7 +260,7 @@ mod tests {
 
     fn tokens_of(happenings: &[Happening], of: &str) -> Vec<(u64, bool)> {
         let token = |h: &Happening| match h {
-            Happening::Token { id, at_us, last, .. } if id == of => Some((*at_us, *last)),
+            Happening::Token { id, at_us, last, .. } if &**id == of => Some((*at_us, *last)),
             _ => None,
         };
         happenings.iter().filter_map(token).collect()
@@ -320,7 +315,7 @@ mod tests {
         let second_end = engine.next_us().unwrap();
         engine.advance(second_end, &mut happenings);
         let scheduled = happenings.iter().find_map(|h| match h {
-            Happening::Scheduled { id, at_us, .. } if id == "b" => Some(*at_us),
+            Happening::Scheduled { id, at_us, .. } if &**id == "b" => Some(*at_us),
             _ => None,
         });
         assert_eq!(scheduled, Some(second_end));
