@@ -228,6 +228,7 @@ mod tests {
             delta_per_s: 0.0,
             ttft_target_ms: Some(500.0),
             propensity: 1.0,
+            believed_latency_s: None,
             candidates: vec![
                 Candidate { chosen: true, interchangeable: true, ..row("big-0", "qwen3-8b") },
                 Candidate { interchangeable: true, ..row("big-1", "qwen3-8b") },

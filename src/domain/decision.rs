@@ -165,6 +165,9 @@ pub struct Decision {
     pub ttft_target_ms: Option<f64>,
     /// Probability that the policy would pick this instance again from the same state.
     pub propensity: f64,
+    /// The latency that the policy itself believes of its choice, seconds; absent: it believes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub believed_latency_s: Option<f64>,
     /// One row an instance, in pool order.
     pub candidates: Vec<Candidate>,
 }

@@ -5,8 +5,10 @@
 //! router through it and yields one [`RunLine`]. Everything is a function of the scenario and its seed.
 
 pub mod arrivals;
+pub mod fleet;
 mod item;
 mod line;
+mod metrics;
 mod scenario;
 pub mod workload;
 

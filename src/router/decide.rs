@@ -226,6 +226,7 @@ impl Router {
             delta_per_s: query.tradeoff.delta_per_s,
             ttft_target_ms: query.ttft_target.map(|target| target.as_secs_f64() * 1e3),
             propensity: choice.propensity,
+            believed_latency_s: self.policy.believed_latency_s(query, eligible, choice.instance),
             candidates,
         }
     }
