@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 pub use means::{MeanAnswer, mean_answers};
 
 use super::{Item, LabError, arrivals::Files, options};
+use crate::truth::Profile;
 
 /// What this kind of variant is called in errors.
 const KIND: &str = "workload";
@@ -34,6 +35,17 @@ pub struct ModelFacts {
     pub max_model_len: u32,
     /// Its factor on every answer's length.
     pub output_factor: f64,
+}
+
+impl From<&Profile> for ModelFacts {
+    fn from(profile: &Profile) -> Self {
+        Self {
+            id: profile.model.clone(),
+            parameters_b: profile.parameters_b,
+            max_model_len: profile.engine.max_model_len,
+            output_factor: profile.output_tokens.factor,
+        }
+    }
 }
 
 /// What a workload is made from.
