@@ -15,10 +15,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
     LabError, Metrics, PredictorChoice, RequestRecord, RouterChoice, Scenario, arrivals::Files, metrics,
+    workload::mean_answers,
 };
 use crate::predict::{Predictor, features::UNTOKENIZED};
 use play::{Fleet, Names};
-use traffic::{Stream, Traffic, generator, workload};
+use traffic::{Stream, Traffic, generator, make_workload};
 use world::{Members, with_priors};
 
 /// Requests over which the means of a workload are taken.
@@ -81,33 +82,13 @@ fn predictor(
             }),
         },
         PredictorChoice::Mean | PredictorChoice::Oracle => {
-            let means = means(scenario, members, supplies)?;
+            let mut workload = make_workload(scenario, &members.facts, UNTOKENIZED, &supplies.files)?;
+            let rng = &mut generator(0, Stream::Means);
+            let means = mean_answers(&mut *workload, members.facts.len(), MEAN_OVER, rng);
             with_priors(&mut members.models, &means);
             Ok(Arc::new(Predictor::prior()))
         }
     }
-}
-
-/// Returns each model's mean score (absent where nobody judged) and mean output tokens over the workload.
-fn means(
-    scenario: &Scenario,
-    members: &Members,
-    supplies: &Supplies,
-) -> Result<Vec<(Option<f64>, f64)>, LabError> {
-    let mut workload = workload(scenario, &members.facts, UNTOKENIZED, &supplies.files)?;
-    let mut rng = generator(0, Stream::Means);
-    let items: Vec<_> = std::iter::from_fn(|| workload.next(&mut rng)).take(MEAN_OVER).collect();
-    let mean = |values: Vec<f64>| {
-        let count = values.len() as f64;
-        (count > 0.0).then(|| values.iter().sum::<f64>() / count)
-    };
-    let of = |m: usize| {
-        let answers = || items.iter().filter_map(move |item| item.answers.get(m));
-        let scores = mean(answers().filter_map(|answer| answer.score).collect());
-        let tokens = mean(answers().map(|answer| f64::from(answer.output_tokens)).collect());
-        (scores, tokens.unwrap_or(1.0))
-    };
-    Ok((0..members.facts.len()).map(of).collect())
 }
 
 /// Keeps at most `most` of the records, evenly spaced.

@@ -7,8 +7,8 @@ use rand_chacha::ChaCha8Rng;
 
 use crate::lab::{
     Item, LabError, Scenario, TargetRule,
-    arrivals::{ARRIVALS, Arrivals, Files},
-    workload::{ModelFacts, Setup, WORKLOADS, Workload},
+    arrivals::{self, Arrivals, Files},
+    workload::{self, ModelFacts, Setup, Workload},
 };
 
 /// Generator streams of one seed; engines have seeds of their own.
@@ -51,16 +51,9 @@ impl Traffic {
         files: &Files,
         seed: u64,
     ) -> Result<Self, LabError> {
-        let named = &scenario.arrivals;
-        let entry = ARRIVALS.iter().find(|entry| entry.name == named.name);
-        let entry = entry.ok_or_else(|| LabError::Unknown {
-            kind: "arrivals",
-            name: named.name.clone(),
-            known: ARRIVALS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
-        })?;
         Ok(Self {
-            arrivals: (entry.build)(&named.options, files)?,
-            workload: workload(scenario, models, feature_version, files)?,
+            arrivals: arrivals::build(&scenario.arrivals.name, &scenario.arrivals.options, files)?,
+            workload: make_workload(scenario, models, feature_version, files)?,
             targets: scenario.targets,
             arrivals_rng: generator(seed, Stream::Arrivals),
             workload_rng: generator(seed, Stream::Workload),
@@ -107,20 +100,14 @@ impl Traffic {
 }
 
 /// Makes a scenario's workload.
-pub(super) fn workload(
+pub(super) fn make_workload(
     scenario: &Scenario,
     models: &[ModelFacts],
     feature_version: &str,
     files: &Files,
 ) -> Result<Box<dyn Workload>, LabError> {
     let named = &scenario.workload;
-    let entry = WORKLOADS.iter().find(|entry| entry.name == named.name);
-    let entry = entry.ok_or_else(|| LabError::Unknown {
-        kind: "workload",
-        name: named.name.clone(),
-        known: WORKLOADS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
-    })?;
-    (entry.build)(&Setup { options: &named.options, models, feature_version, files })
+    workload::build(&named.name, &Setup { options: &named.options, models, feature_version, files })
 }
 
 fn uniform(rng: &mut ChaCha8Rng, [low, high]: [f64; 2]) -> f64 {

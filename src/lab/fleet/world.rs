@@ -8,7 +8,10 @@ use crate::{
         BatchTimeCoefficients, Capabilities, InstanceId, InstanceSpec, ModelId, ModelIndex, ModelSpec,
         Overhead,
     },
-    lab::{LabError, Misfit, PoolModel, Scenario, workload::ModelFacts},
+    lab::{
+        LabError, Misfit, PoolModel, Scenario,
+        workload::{MeanAnswer, ModelFacts},
+    },
     truth::{Profile, ProfileEntry, ProfileFit, TruthError},
 };
 
@@ -113,10 +116,10 @@ fn instance_spec(
 }
 
 /// Returns the models with the priors of a workload's means.
-pub(super) fn with_priors(models: &mut [ModelSpec], means: &[(Option<f64>, f64)]) {
-    for (model, (accuracy, output_tokens)) in models.iter_mut().zip(means) {
-        model.prior_accuracy = *accuracy;
-        model.prior_output_tokens = Some(*output_tokens);
+pub(super) fn with_priors(models: &mut [ModelSpec], means: &[MeanAnswer]) {
+    for (model, mean) in models.iter_mut().zip(means) {
+        model.prior_accuracy = mean.score;
+        model.prior_output_tokens = mean.output_tokens;
     }
 }
 
