@@ -6,6 +6,7 @@
 
 pub mod arrivals;
 pub mod fleet;
+pub mod grid;
 mod item;
 mod line;
 mod metrics;
