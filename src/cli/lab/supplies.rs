@@ -55,6 +55,7 @@ macro_rules! bundle {
                     "output_length.txt",
                     include_bytes!(concat!("../../../models/lab/", $name, "/output_length.txt")),
                 ),
+                ("card.md", include_bytes!(concat!("../../../models/lab/", $name, "/card.md"))),
                 ("pca.bin", include_bytes!(concat!("../../../models/lab/", $name, "/pca.bin"))),
                 (
                     "feature_tokenizer.json",
