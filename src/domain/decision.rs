@@ -24,6 +24,14 @@ pub enum Reason {
     RoundRobin,
     /// Fewest residents.
     ShortestQueue,
+    /// Best by a score of the policy's own.
+    Score,
+    /// Least latency by the policy's own measure.
+    LeastLatency,
+    /// Least load by the policy's own measure.
+    LeastLoad,
+    /// It was sent the longest prefix of the prompt before.
+    CacheHit,
     /// Another instance after a failed attempt.
     Retry,
 }
@@ -40,6 +48,10 @@ impl Reason {
             Self::Pinned => "pinned",
             Self::RoundRobin => "round-robin",
             Self::ShortestQueue => "shortest-queue",
+            Self::Score => "score",
+            Self::LeastLatency => "least-latency",
+            Self::LeastLoad => "least-load",
+            Self::CacheHit => "cache-hit",
             Self::Retry => "retry",
         }
     }

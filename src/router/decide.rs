@@ -165,7 +165,8 @@ impl Router {
             return Err(none_usable(&self.pool, query, rows));
         }
         let (estimator, affinity) = (&*self.estimator, &self.affinity);
-        Ok(Eligible { query, rows, positions, estimator, affinity, now, observer })
+        let models = self.pool.models();
+        Ok(Eligible { query, rows, models, positions, estimator, affinity, now, observer })
     }
 
     /// Lets the policy choose; a request that names a model goes to its replicas instead.
