@@ -74,6 +74,16 @@ fn the_mean_of_the_last_fifteen_answers_decides() {
 }
 
 #[test]
+fn one_that_never_answered_is_passed_over_unless_it_is_to_be_tried() {
+    for (options, then) in [(json!({}), 0), (json!({"try_unobserved": true}), 1)] {
+        let policy = build("lmdeploy-observed", options).unwrap();
+        policy.observe(&outcome(0, 0.1, 9.0, 10));
+        let choice = policy.choose(&query(None, 0.0), &Hands::new(busy(&[0, 0])), &mut rng());
+        assert_eq!(choice, Some(Choice::single(then, Reason::LeastLatency)));
+    }
+}
+
+#[test]
 fn a_failure_is_no_answer() {
     let policy = build("lmdeploy-observed", json!({})).unwrap();
     let hands = Hands::new(busy(&[0, 0]));
