@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn every_reason_names_the_chosen_one() {
+    fn every_reason_names_the_chosen_one_and_is_stored_under_its_label() {
         for reason in [
             Reason::MaxUtility,
             Reason::LeastCost,
@@ -280,6 +280,7 @@ mod tests {
             Reason::CacheHit,
             Reason::Retry,
         ] {
+            assert_eq!(serde_json::to_value(reason).unwrap(), reason.label());
             let text = sentence(&Decision { reason, propensity: 0.5, ..decision() });
             assert!(text.contains("big-0 (qwen3-8b)") && text.contains("probability 0.50"), "{text}");
         }

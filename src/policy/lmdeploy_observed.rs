@@ -1,7 +1,7 @@
 //! LMDeploy's proxy, `min_observed_latency`: least mean time of the last whole answers.
 //!
 //! The rule of InternLM/lmdeploy at 1263d5c. An instance that never answered counts as infinitely slow, so
-//! as there the first one keeps all traffic until another has answered.
+//! as there the first one keeps all traffic until another has answered; an option tries the others first.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -19,21 +19,26 @@ pub(super) const ENTRY: PolicyEntry = PolicyEntry {
     name: "lmdeploy-observed",
     summary: "least mean time of the last whole answers (LMDeploy, observed latency)",
     build: |options| {
-        parse::<Options>(ENTRY.name, options).map(|_| Box::new(LmDeployObserved::default()) as _)
+        let options = parse(ENTRY.name, options)?;
+        Ok(Box::new(LmDeployObserved { options, seconds: Mutex::default() }))
     },
 };
 
 /// The answers remembered of an instance (LMDeploy's).
 const REMEMBERED: usize = 15;
 
-/// Options of [`LmDeployObserved`]: none.
+/// Options of [`LmDeployObserved`].
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-struct Options {}
+struct Options {
+    /// Whether an instance that never answered is tried before the others.
+    try_unobserved: bool,
+}
 
 /// Takes the least mean, the first among equals.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct LmDeployObserved {
+    options: Options,
     /// Seconds of the last complete answers, by pool position.
     seconds: Mutex<HashMap<usize, VecDeque<f64>>>,
 }
@@ -56,7 +61,8 @@ impl RoutingPolicy for LmDeployObserved {
     }
 
     fn choose(&self, _query: &Query, candidates: &dyn Candidates, _rng: &mut dyn RngCore) -> Option<Choice> {
-        let mean = |i| self.mean_s(candidates.position(i)).unwrap_or(f64::INFINITY);
+        let never = if self.options.try_unobserved { 0.0 } else { f64::INFINITY };
+        let mean = |i| self.mean_s(candidates.position(i)).unwrap_or(never);
         let means: Vec<f64> = (0..candidates.len()).map(mean).collect();
         Some(Choice::single(first_least(&means)?, Reason::LeastLatency))
     }

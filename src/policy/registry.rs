@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
-    RoutingPolicy, bear, bear_lagrangian, block, dynamo, latency_agnostic, lmdeploy, lmdeploy_observed,
+    RoutingPolicy, bear_lagrangian, block, dynamo, latency_agnostic, lmdeploy, lmdeploy_observed,
     power_of_two, round_robin, route_balance, score, sglang_cache_aware, shortest_queue, vllm_sr,
 };
 use crate::domain::suggestion;
@@ -25,7 +25,7 @@ pub struct PolicyEntry {
 
 /// Every policy, sorted by name.
 pub const POLICIES: &[PolicyEntry] = &[
-    bear::ENTRY,
+    super::bear::ENTRY,
     bear_lagrangian::ENTRY,
     block::ENTRY,
     dynamo::ENTRY,

@@ -1,8 +1,15 @@
 //! Policies on hand-made candidates.
 
 mod baselines;
+mod cached;
 mod constrained;
 mod lagrangian;
+mod lmdeploy;
+mod pairs;
+mod properties;
+mod route_balance;
+mod score;
+mod vllm_sr;
 
 use std::{cell::RefCell, collections::BTreeSet, sync::Arc, time::Duration};
 
@@ -11,9 +18,92 @@ use rand_chacha::ChaCha8Rng;
 
 use super::*;
 use crate::domain::{
-    Bounds, Endpoint, EstimateSource, InstanceId, InstanceSpec, Load, ModelIndex, Named, Needs, NoEstimate,
-    Overhead, Price, Timestamp, Tradeoff, Ttft,
+    Basis, BasisSource, Bounds, CountSource, Dispatched, Ending, Endpoint, EstimateSource, InstanceId,
+    InstanceSpec, Load, ModelIndex, Named, Needs, NoEstimate, Overhead, Price, PromptCount, Snapshot,
+    Timestamp, Tradeoff, Ttft,
+    snapshot::{EngineParams, Resident, SCHEMA, WaitingBeyond},
 };
+
+/// What a hand-made instance holds: remaining output tokens of each request, and free KV blocks of 100.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holds {
+    pub(super) running: Vec<u32>,
+    pub(super) waiting: Vec<u32>,
+    /// Waiting requests that are not listed.
+    pub(super) beyond: u32,
+    /// Requests sent since the capture.
+    pub(super) sent: Vec<u32>,
+    pub(super) free_kv_blocks: u32,
+    pub(super) max_num_seqs: u32,
+    pub(super) from_ledger: bool,
+}
+
+/// Prompt tokens of every request a [`Holds`] has.
+pub(super) const HELD_PROMPT_TOKENS: u32 = 32;
+
+impl Holds {
+    /// Runs and queues requests with these remaining tokens; half the KV cache is free.
+    pub(super) fn new(running: &[u32], waiting: &[u32]) -> Self {
+        let (running, waiting) = (running.to_vec(), waiting.to_vec());
+        Self { running, waiting, free_kv_blocks: 50, max_num_seqs: 256, ..Self::default() }
+    }
+
+    fn basis(&self) -> Basis {
+        let resident = |id: String| Resident { id, prompt_tokens: HELD_PROMPT_TOKENS, ..Resident::default() };
+        let named = |prefix: &'static str, remaining: &[u32]| -> Vec<(String, u32)> {
+            remaining.iter().enumerate().map(|(k, tokens)| (format!("{prefix}{k}"), *tokens)).collect()
+        };
+        let (running, waiting) = (named("r", &self.running), named("w", &self.waiting));
+        let residents = |of: &[(String, u32)]| of.iter().map(|(id, _)| resident(id.clone())).collect();
+        let sent = |(k, tokens): (usize, &u32)| Dispatched {
+            id: format!("s{k}"),
+            at_unix_us: Timestamp::from_unix_us(0),
+            prompt_tokens: HELD_PROMPT_TOKENS,
+            cached_tokens: 0,
+            cached_blocks_in_use: 0,
+            output_tokens: *tokens,
+            priority: 0,
+        };
+        let snapshot = Snapshot {
+            schema: SCHEMA.into(),
+            instance: "i".into(),
+            dp_rank: 0,
+            nonce: String::new(),
+            seq: 0,
+            captured_unix_us: Timestamp::from_unix_us(0),
+            engine: EngineParams {
+                scheduler: "vllm-v1".into(),
+                max_num_batched_tokens: 8192,
+                max_num_seqs: self.max_num_seqs,
+                block_size: 16,
+                num_kv_blocks: 101,
+                max_model_len: 4096,
+                long_prefill_token_threshold: 0,
+                watermark_blocks: 0,
+                reserve_full_isl: true,
+                enable_chunked_prefill: true,
+                enable_prefix_caching: true,
+                policy: crate::domain::snapshot::QueuePolicy::Fcfs,
+                async_scheduling: true,
+            },
+            free_kv_blocks: self.free_kv_blocks,
+            in_flight: None,
+            running: residents(&running),
+            waiting: residents(&waiting),
+            waiting_beyond: WaitingBeyond {
+                requests: self.beyond,
+                prefill_tokens: u64::from(self.beyond * HELD_PROMPT_TOKENS),
+            },
+            scheduler_state: None,
+        };
+        Basis {
+            source: if self.from_ledger { BasisSource::Ledger } else { BasisSource::Snapshot },
+            snapshot: Arc::new(snapshot),
+            predicted_remaining: Arc::new(running.into_iter().chain(waiting).collect()),
+            dispatched: self.sent.iter().enumerate().map(sent).collect(),
+        }
+    }
+}
 
 /// One hand-made candidate.
 #[derive(Clone, Debug)]
@@ -25,6 +115,13 @@ pub(super) struct Hand {
     pub(super) utility: Option<f64>,
     /// Seconds; absent: never schedulable.
     pub(super) ttft_s: Option<f64>,
+    /// Of an estimate to completion, seconds.
+    pub(super) tpot_s: Option<f64>,
+    pub(super) e2e_s: Option<f64>,
+    pub(super) output_tokens: Option<f64>,
+    pub(super) holds: Option<Holds>,
+    /// Uncached prompt tokens of outstanding requests.
+    pub(super) prefilling: u64,
     pub(super) residents: Option<u32>,
     pub(super) outstanding: u32,
     /// What the affinity pipeline thinks of it: the lowest comes first, equal ones tie.
@@ -40,6 +137,11 @@ impl Hand {
             cost_usd: Some(0.1 / LAMBDA),
             utility: Some(utility),
             ttft_s: Some(ttft_s),
+            tpot_s: None,
+            e2e_s: None,
+            output_tokens: Some(10.0),
+            holds: None,
+            prefilling: 0,
             residents: Some(0),
             outstanding: 0,
             affinity: 0,
@@ -55,6 +157,9 @@ pub(super) const LAMBDA: f64 = 500.0;
 
 pub(super) struct Hands {
     hands: Vec<Hand>,
+    models: Vec<ModelId>,
+    /// The pool position of the first candidate.
+    pub(super) first_position: usize,
     views: Vec<InstanceView>,
     predictions: Vec<Prediction>,
     /// Every candidate an estimate was made for, once each.
@@ -74,18 +179,21 @@ impl Hands {
                 effective_prefill_tokens_per_s: None,
                 peak_prefill_tokens_per_s: None,
             }),
-            basis: None,
+            basis: hand.holds.as_ref().map(Holds::basis),
             resident_requests: hand.residents,
-            load: Load { requests: hand.outstanding, uncached_prefill_tokens: 0 },
+            load: Load { requests: hand.outstanding, uncached_prefill_tokens: hand.prefilling },
             usable: Ok(()),
         };
         let prediction = |hand: &Hand| Prediction {
             accuracy: hand.accuracy,
-            output_tokens: Some(10.0),
+            output_tokens: hand.output_tokens,
             cost_usd: hand.cost_usd,
             utility: hand.utility,
         };
+        let model = |hand: &Hand| ModelId::from(format!("m{}", hand.model).as_str());
         Self {
+            models: hands.iter().map(model).collect(),
+            first_position: 0,
             views: hands.iter().enumerate().map(view).collect(),
             predictions: hands.iter().map(prediction).collect(),
             asked: RefCell::default(),
@@ -100,7 +208,11 @@ impl Candidates for Hands {
     }
 
     fn position(&self, i: usize) -> usize {
-        i
+        self.first_position + i
+    }
+
+    fn model_id(&self, i: usize) -> Option<&ModelId> {
+        Some(&self.models[i])
     }
 
     fn view(&self, i: usize) -> &InstanceView {
@@ -111,15 +223,16 @@ impl Candidates for Hands {
         &self.predictions[i]
     }
 
-    fn estimate(&self, i: usize, _horizon: Horizon) -> Estimate {
+    fn estimate(&self, i: usize, horizon: Horizon) -> Estimate {
         self.asked.borrow_mut().insert(i);
+        let completes = horizon == Horizon::Completion;
         Estimate {
             ttft: match self.hands[i].ttft_s {
                 Some(s) => Ok(Ttft { wait_s: 0.0, prefill_s: s }),
                 None => Err(NoEstimate::Unschedulable),
             },
-            e2e_s: None,
-            tpot_s: None,
+            e2e_s: self.hands[i].e2e_s.filter(|_| completes),
+            tpot_s: self.hands[i].tpot_s.filter(|_| completes),
             spread_s: None,
             source: EstimateSource::Bea,
             age_s: None,
@@ -158,6 +271,37 @@ pub(super) fn query(target_s: Option<f64>, delta_per_s: f64) -> Query {
     }
 }
 
+/// A query of so many prompt tokens under each of four models, with its full blocks hashed.
+pub(super) fn sized(prompt_tokens: u32, prefix: &[u64]) -> Query {
+    let prompts = vec![PromptCount::one(prompt_tokens, CountSource::Tokenizer); 4];
+    Query { prompts, prefix: prefix.into(), ..query(None, 0.0) }
+}
+
+/// Options from JSON, through the registry.
+pub(super) fn build(name: &str, options: serde_json::Value) -> Result<Box<dyn RoutingPolicy>, PolicyError> {
+    let serde_json::Value::Object(options) = options else { panic!("options are an object") };
+    PolicyConfig { name: name.into(), options }.build()
+}
+
+/// A complete answer of an instance.
+pub(super) fn outcome(instance: usize, ttft_s: f64, e2e_s: f64, output_tokens: u32) -> Outcome {
+    Outcome {
+        attempt_id: String::from("a"),
+        instance,
+        ending: Ending::Complete,
+        ttft_s: Some(ttft_s),
+        e2e_s,
+        prompt_tokens: None,
+        cached_tokens: None,
+        output_tokens: Some(output_tokens),
+        cost_usd: None,
+    }
+}
+
+pub(super) fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-6
+}
+
 pub(super) fn rng() -> ChaCha8Rng {
     ChaCha8Rng::seed_from_u64(7)
 }
@@ -179,6 +323,9 @@ fn an_unknown_policy_is_an_error_that_names_the_nearest() {
     assert!(error.contains("`bear-lagrange`") && error.contains("`bear-lagrangian`"), "{error}");
     let config = PolicyConfig { name: String::from("shortest_que"), ..PolicyConfig::default() };
     assert!(config.build().err().unwrap().to_string().contains("`shortest-queue`"));
+    let config = PolicyConfig { name: String::from("least-of-all"), ..PolicyConfig::default() };
+    let error = config.build().err().unwrap().to_string();
+    assert!(POLICIES.iter().all(|entry| error.contains(entry.name)), "{error}");
 }
 
 #[test]
