@@ -9,6 +9,7 @@ pub mod estimate;
 pub mod explain;
 pub mod features;
 mod json_lines;
+pub mod lab;
 mod number;
 mod output;
 pub mod predict;
@@ -52,6 +53,7 @@ enum Command {
     Explain(explain::Args),
     Config(config::Args),
     Store(store::Args),
+    Lab(lab::Args),
 }
 
 impl Command {
@@ -67,6 +69,7 @@ impl Command {
             Self::Explain(args) => explain::run(args),
             Self::Config(args) => config::run(args),
             Self::Store(args) => store::run(args),
+            Self::Lab(args) => lab::run(args),
         }
     }
 }
