@@ -8,6 +8,7 @@ pub mod arrivals;
 mod item;
 mod line;
 mod scenario;
+pub mod tune;
 pub mod whatif;
 pub mod workload;
 
