@@ -1,6 +1,6 @@
 //! `bear lab replay`: a logged day under another λ, δ, policy, pool or price.
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Parser;
 use serde_json::{Map, Value};
 
@@ -29,10 +29,10 @@ pub struct Args {
     #[arg(value_name = "STORE|FILE")]
     source: String,
     /// λ: utility given up per USD; absent: each row's own.
-    #[arg(long, value_name = "PER_USD", value_parser = weight)]
+    #[arg(long, value_name = "PER_USD", value_parser = weight, allow_negative_numbers = true)]
     lambda: Option<f64>,
     /// δ: utility given up per second of TTFT; absent: each row's own.
-    #[arg(long, value_name = "PER_S", value_parser = weight)]
+    #[arg(long, value_name = "PER_S", value_parser = weight, allow_negative_numbers = true)]
     delta: Option<f64>,
     /// The policy, such as `bear` or `shortest-queue`; absent: the one each row names.
     #[arg(long, value_name = "NAME")]
@@ -88,7 +88,10 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         prices: args.prices.into_iter().collect(),
     };
     let mut study = Study::new(change, rules)?;
-    log::read(&args.source, |row| Ok(study.add(&row)?))?;
+    log::read(&args.source, |row| {
+        let logged = "the log names a policy that this version of bear lacks (hint: name one with --policy)";
+        study.add(&row).context(logged)
+    })?;
     let report = study.report();
     ensure!(
         report.rows.first_attempts > 0,

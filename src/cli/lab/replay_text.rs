@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use crate::lab::whatif::{Agreement, Change, Line, Observed, Report, Rows, Verdict, Why};
 
+/// Columns of a terminal.
+const WIDTH: usize = 116;
 /// Widest name shown whole, characters.
 const NAME: usize = 36;
 /// Width of `mean [low, high]`, characters.
@@ -149,15 +151,17 @@ fn observed(text: &mut String, observed: &Observed, rows: u64) {
         100.0 * observed.coverage
     );
     if let Some(why) = &observed.cannot_answer {
-        let _infallible = writeln!(
+        sentence(
             text,
-            "  The log cannot answer: {why}.\n  Log with a policy that draws now and then, or simulate with `bear lab run`."
+            &format!(
+                "The log cannot answer: {why}. Log with a policy that draws now and then, or simulate with `bear lab run`."
+            ),
         );
         return;
     }
     for line in &observed.means {
         if let (Verdict::CannotAnswer(why), Verdict::Estimate(_)) = (&line.what_if, &line.logged) {
-            let _infallible = writeln!(text, "  {}: the log cannot answer: {why}.", line.name);
+            sentence(text, &format!("{}: the log cannot answer: {why}.", line.name));
         }
     }
 }
@@ -200,21 +204,39 @@ fn agreement(text: &mut String, report: &Report) {
 fn cell(verdict: &Verdict) -> String {
     match verdict {
         Verdict::Estimate(e) => interval(e.mean, e.low, e.high),
-        Verdict::CannotAnswer(_) => String::from("-"),
+        Verdict::CannotAnswer(why) if why.len() < CELL => why.clone(),
+        Verdict::CannotAnswer(_) => String::from("cannot answer"),
     }
+}
+
+/// Writes a sentence in lines that fit the terminal, indented by two.
+fn sentence(text: &mut String, sentence: &str) {
+    let mut column = 0;
+    for word in sentence.split_whitespace() {
+        let length = word.chars().count();
+        if column == 0 || column + 1 + length > WIDTH {
+            text.push_str(if column == 0 { "  " } else { "\n  " });
+            column = 2 + length;
+        } else {
+            text.push(' ');
+            column += 1 + length;
+        }
+        text.push_str(word);
+    }
+    text.push('\n');
 }
 
 fn interval(mean: f64, low: f64, high: f64) -> String {
     format!("{} [{}, {}]", number(mean), number(low), number(high))
 }
 
-/// Four significant digits, without an exponent down to a millionth of a USD.
+/// Four significant digits.
 fn number(value: f64) -> String {
     let size = value.abs();
     match size {
         _ if size == 0.0 => String::from("0"),
         _ if size >= 1e5 => format!("{value:.0}"),
-        _ if size < 1e-7 => format!("{value:.1e}"),
+        _ if size < 1e-3 => format!("{value:.3e}"),
         _ => {
             let digits = 3 - size.log10().floor() as i32;
             format!("{value:.*}", usize::try_from(digits).unwrap_or(0))
@@ -232,9 +254,9 @@ mod tests {
             (0.0, "0"),
             (0.5, "0.5000"),
             (-12.345_6, "-12.35"),
-            (0.000_012_345, "0.00001234"),
+            (0.000_012_345, "1.234e-5"),
             (123_456.7, "123457"),
-            (1e-9, "1.0e-9"),
+            (0.001_5, "0.001500"),
             (1234.5, "1234"),
         ] {
             assert_eq!(number(value), text);

@@ -304,13 +304,13 @@ fn a_log_that_draws_tells_what_another_policy_would_have_seen() {
     // Blind to latency at λ = 500 both replicas of `small` tie: half each, 0.1 and 0.2 s, mean 0.15 s.
     let (mut inside, runs) = (0, 40);
     for seed in 0..runs {
-        let day = drawn_day(2000, [0.2, 0.3, 0.5], seed);
+        let day = drawn_day(1000, [0.2, 0.3, 0.5], seed);
         let report = study(policy("latency-agnostic"), Rules::default(), &day);
         let Verdict::Estimate(ttft) = observed(&report, "ttft_s") else { panic!("{report:?}") };
         assert!((ttft.mean - 0.15).abs() < 0.01, "{ttft:?}");
         inside += u32::from(ttft.low <= 0.15 && 0.15 <= ttft.high);
         // Weights 0.5/0.2 for 20% and 0.5/0.3 for 30% of the rows: (Σw)²/Σw² = n / (0.25/0.2 + 0.25/0.3).
-        let expected = 2000.0 / (0.25 / 0.2 + 0.25 / 0.3);
+        let expected = 1000.0 / (0.25 / 0.2 + 0.25 / 0.3);
         assert!((report.observed.effective_rows / expected - 1.0).abs() < 0.1, "{report:?}");
     }
     // 38 of 40 on average; under 33 comes about once in 500 such tests.
