@@ -9,7 +9,7 @@ use super::{
     Change, LoggedRow,
     candidates::{Kept, Missed, Rebuilt},
     roster::Roster,
-    world::{HYPOTHESES, World},
+    world::{HYPOTHESES, Stage, World},
 };
 use crate::{
     domain::{Candidate, CountSource, Ineligible, Named, Prediction, PromptCount, Query, Reason, Tradeoff},
@@ -119,6 +119,7 @@ pub struct Replayer {
     change: Change,
     seed: u64,
     roster: Roster,
+    stage: Stage,
     worlds: Vec<World>,
     /// Rows answered so far.
     rows: u64,
@@ -136,7 +137,7 @@ impl Replayer {
                 world.enact(config)?;
             }
         }
-        Ok(Self { change, seed, roster: Roster::default(), worlds, rows: 0 })
+        Ok(Self { change, seed, roster: Roster::default(), stage: Stage::new(), worlds, rows: 0 })
     }
 
     /// Returns what is different.
@@ -168,9 +169,7 @@ impl Replayer {
             None => self.enact(&row.decision.policy)?,
         };
         let seats = self.roster.seat(&row.decision.candidates);
-        for world in &mut self.worlds {
-            world.seat(&self.roster.seats, &self.change.prices);
-        }
+        self.stage.seat(&self.roster.seats, &self.change.prices);
         match self.kept(row, &seats) {
             Ok(kept) => Ok(self.choose(row, &kept, &policy)),
             Err(why) => Ok(nothing(why)),
@@ -215,20 +214,19 @@ impl Replayer {
         let mut rngs = vec![ChaCha8Rng::seed_from_u64(self.seed ^ (self.rows << 16)); self.worlds.len()];
         let mut missed = Missed::default();
         let mut draw = || -> Vec<Choice> {
-            let worlds = self.worlds.iter().zip(&queries).zip(&mut rngs);
-            let choices = worlds.filter_map(|((world, query), rng)| {
-                let rebuilt = Rebuilt { row, kept, world, missed: Cell::default() };
-                let choice = match query.named {
+            let mut choices: Vec<Choice> = Vec::with_capacity(self.worlds.len());
+            for ((world, query), rng) in self.worlds.iter().zip(&queries).zip(&mut rngs) {
+                let against = choices.first().map_or(0, |choice| choice.instance);
+                let hypothesis = world.hypothesis;
+                let views = self.stage.views(hypothesis, kept, &self.roster.seats, against);
+                let rebuilt = Rebuilt { row, kept, hypothesis, views, against, missed: Cell::default() };
+                choices.extend(match query.named {
                     Named::Model(_) => policy::pinned(query, &rebuilt, rng),
-                    Named::Virtual => world.policy(policy)?.choose(query, &rebuilt, rng),
-                };
-                let of_world = rebuilt.missed.get();
-                missed.estimate |= of_world.estimate;
-                missed.horizon |= of_world.horizon;
-                missed.ranking |= of_world.ranking;
-                choice
-            });
-            choices.collect()
+                    Named::Virtual => world.policy(policy).and_then(|p| p.choose(query, &rebuilt, rng)),
+                });
+                missed.join(rebuilt.missed.get());
+            }
+            choices
         };
         let first = draw();
         let choice = match first.first() {
@@ -249,9 +247,10 @@ impl Replayer {
             false => self.by_model(&first, kept, logged).unwrap_or_else(|| nothing(why(missed))),
         };
         answer.unsupported = answer.of_logged == Some(0.0) && never_taken(row, answer.chosen);
-        for ((world, query), choice) in self.worlds.iter().zip(&queries).zip(&first) {
+        for ((world, query), Choice { instance, .. }) in self.worlds.iter().zip(&queries).zip(&first) {
             if let Some(policy) = world.policy(policy) {
-                world.carry_out(policy, query, kept[choice.instance].seat, row);
+                let behind = world.hypothesis.behind(*instance, kept.len(), first[0].instance);
+                world.carry_out(policy, query, (kept[*instance].seat, behind), row);
             }
         }
         answer

@@ -4,7 +4,10 @@ use std::cell::Cell;
 
 use rand::{Rng, RngCore};
 
-use super::{LoggedRow, world::World};
+use super::{
+    LoggedRow,
+    world::{Favour, Hypothesis},
+};
 use crate::{
     affinity::Ranked,
     domain::{Candidate, Estimate, EstimateSource, Horizon, InstanceView, NoEstimate, Prediction, Ttft},
@@ -32,17 +35,33 @@ pub(super) struct Missed {
     pub(super) ranking: bool,
 }
 
+impl Missed {
+    /// Adds what another world's copy asked for.
+    pub(super) const fn join(&mut self, other: Self) {
+        self.estimate |= other.estimate;
+        self.horizon |= other.horizon;
+        self.ranking |= other.ranking;
+    }
+}
+
 /// The candidates of one row in one world.
 pub(super) struct Rebuilt<'a> {
     pub(super) row: &'a LoggedRow,
     pub(super) kept: &'a [Kept],
-    pub(super) world: &'a World,
+    pub(super) hypothesis: &'a Hypothesis,
+    pub(super) views: Vec<InstanceView>,
+    /// What the first world chose.
+    pub(super) against: usize,
     pub(super) missed: Cell<Missed>,
 }
 
 impl Rebuilt<'_> {
     fn candidate(&self, i: usize) -> &Candidate {
         &self.row.decision.candidates[self.kept[i].row]
+    }
+
+    fn behind(&self, i: usize) -> usize {
+        self.hypothesis.behind(i, self.len(), self.against)
     }
 
     fn miss(&self, note: impl FnOnce(&mut Missed)) {
@@ -62,7 +81,7 @@ impl Candidates for Rebuilt<'_> {
     }
 
     fn view(&self, i: usize) -> &InstanceView {
-        &self.world.views[self.kept[i].seat]
+        &self.views[i]
     }
 
     fn prediction(&self, i: usize) -> &Prediction {
@@ -71,7 +90,7 @@ impl Candidates for Rebuilt<'_> {
 
     fn estimate(&self, i: usize, horizon: Horizon) -> Estimate {
         let candidate = self.candidate(i);
-        let made_up = self.world.hypothesis.ttft(i, self.len());
+        let made_up = self.hypothesis.ttft(self.behind(i));
         let logged = logged_ttft(candidate);
         if logged.is_none() {
             self.miss(|missed| missed.estimate = true);
@@ -92,16 +111,16 @@ impl Candidates for Rebuilt<'_> {
     }
 
     /// The log shows one ranking: that of the set which its choice was taken from, down to the choice. Any
-    /// other runs as the world has it.
+    /// other runs as the world favours.
     fn rank(&self, set: &[usize], rng: &mut dyn RngCore) -> Vec<Ranked> {
-        let reversed = self.world.hypothesis.reversed;
+        let early = self.hypothesis.favour != Favour::Last;
         let (mut before, mut tier, mut after) = (Vec::new(), Vec::new(), Vec::new());
         if set.iter().all(|&i| self.candidate(i).interchangeable) {
             for &i in set {
                 match self.candidate(i).feasible {
                     Some(true) => tier.push(i),
                     // They came before the choice or beside it, and were passed over.
-                    Some(false) if !reversed => before.push(i),
+                    Some(false) if early => before.push(i),
                     _ => after.push(i),
                 }
             }
@@ -109,9 +128,7 @@ impl Candidates for Rebuilt<'_> {
             self.miss(|missed| missed.ranking = true);
             after.extend(set);
         }
-        if reversed {
-            after.reverse();
-        }
+        after.sort_by_key(|&i| self.behind(i));
         let drawn = self.draw(&tier, rng);
         let alone = |position: usize, tier: usize| Ranked { position, tier, weight: 1.0 };
         let mut ranking: Vec<Ranked> = before.into_iter().enumerate().map(|(t, i)| alone(i, t)).collect();

@@ -175,6 +175,19 @@ fn an_estimate_never_made_is_not_made_up() {
 }
 
 #[test]
+fn a_choice_in_the_middle_is_tested_against_itself() {
+    // Whichever end is favoured, m0 would win by its utility; late, it would not.
+    let mut middle = candidate("m0", "large", None);
+    middle.cost_usd = Some(1e-4);
+    let table = vec![candidate("s0", "small", Some(0.1)), middle, candidate("s1", "small", Some(0.1))];
+    let row = row(table, 0, 1.0);
+    let lagrangian = Change { delta_per_s: Some(0.5), ..policy("bear-lagrangian") };
+    assert_eq!(answer(&lagrangian, &row).chosen, Chosen::Nothing(Why::NoEstimate));
+    let free = Change { delta_per_s: Some(0.0), ..policy("bear-lagrangian") };
+    assert_eq!(instance(&answer(&free, &row), &row), "m0");
+}
+
+#[test]
 fn a_queue_that_no_row_holds_is_not_an_empty_one() {
     let shortest = policy("shortest-queue");
     assert_eq!(answer(&shortest, &both()).chosen, Chosen::Nothing(Why::NoState));
