@@ -1,14 +1,14 @@
 //! `bear lab replay`: a logged day under another λ, δ, policy, pool or price.
 
 use anyhow::{Context, bail, ensure};
-use clap::Parser;
+use clap::{Parser, ValueEnum};
 use serde_json::{Map, Value};
 
 use super::{log, replay_text};
 use crate::{
     cli::print,
     domain::Price,
-    lab::whatif::{Change, Rules, Study},
+    lab::whatif::{Change, Rules, Study, Unestimated},
     policy::PolicyConfig,
 };
 
@@ -49,6 +49,10 @@ pub struct Args {
     /// A model's price in USD per million tokens: input, output and, if it differs, cached input.
     #[arg(long = "price", value_name = "MODEL=IN/OUT[/CACHED]", value_parser = price)]
     prices: Vec<(String, Price)>,
+    /// What a TTFT that was never estimated counts as, in the predicted block alone: refuse to answer, or assume it
+    /// in time or late; the two assumptions show both ends.
+    #[arg(long, value_name = "HOW", default_value = "refuse")]
+    unestimated: HowUnestimated,
     /// Count each turn of a logged round robin as a draw among the eligible: sound where the turn has nothing to
     /// do with what a request is.
     #[arg(long)]
@@ -65,6 +69,24 @@ pub struct Args {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+}
+
+/// The values of `--unestimated`.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum HowUnestimated {
+    Refuse,
+    InTime,
+    Late,
+}
+
+impl From<HowUnestimated> for Unestimated {
+    fn from(how: HowUnestimated) -> Self {
+        match how {
+            HowUnestimated::Refuse => Self::Refuse,
+            HowUnestimated::InTime => Self::InTime,
+            HowUnestimated::Late => Self::Late,
+        }
+    }
 }
 
 /// Runs `bear lab replay`.
@@ -86,6 +108,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         without: args.without.into_iter().collect(),
         only: args.only.into_iter().collect(),
         prices: args.prices.into_iter().collect(),
+        unestimated: args.unestimated.into(),
     };
     let mut study = Study::new(change, rules)?;
     log::read(&args.source, |row| {

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::lab::whatif::{Agreement, Change, Line, Observed, Report, Rows, Verdict, Why};
+use crate::lab::whatif::{Agreement, Change, Line, Observed, Report, Rows, Unestimated, Verdict, Why};
 
 /// Columns of a terminal.
 const WIDTH: usize = 116;
@@ -97,6 +97,14 @@ fn asked(text: &mut String, change: &Change, rows: &Rows) {
             some => format!(" (for {:.1}% the model only, not which replica).", share(some)),
         }
     );
+    if rows.answered_by_assumption > 0 {
+        let as_if = if change.unestimated == Unestimated::Late { "late" } else { "in time" };
+        let _infallible = writeln!(
+            text,
+            "  {:>5.1}% rest on the assumption that what was not estimated is {as_if} (predicted block only)",
+            share(rows.answered_by_assumption)
+        );
+    }
     for why in Why::ALL {
         if let Some(&count) = rows.unanswered.get(why.label()) {
             let _infallible = writeln!(text, "  {:>5.1}% {}", share(count), why.words());

@@ -6,7 +6,7 @@ use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    Change, LoggedRow,
+    Change, LoggedRow, Unestimated,
     candidates::{Kept, Missed, Rebuilt},
     roster::Roster,
     world::{HYPOTHESES, Stage, World},
@@ -110,6 +110,8 @@ pub struct Answer {
     pub prediction: Option<Prediction>,
     /// Probability of the *logged* choice under the new policy; absent: the log cannot tell.
     pub of_logged: Option<f64>,
+    /// Whether it rests on what stands for a TTFT that was never estimated.
+    pub assumed: bool,
     /// Whether the logged policy surely never makes the new choice from the same state.
     pub unsupported: bool,
 }
@@ -208,8 +210,33 @@ impl Replayer {
         if kept.is_empty() { Err(Why::NoneLeft) } else { Ok(kept) }
     }
 
-    /// Lets every world choose, and keeps what they agree on.
+    /// Asks the worlds, with the change's assumption only where nothing else answers, and carries out their choices.
     fn choose(&self, row: &LoggedRow, kept: &[Kept], policy: &str) -> Answer {
+        let (mut answer, mut choices) = self.agree(row, kept, policy, Unestimated::Refuse);
+        let assume = self.change.unestimated;
+        if answer.chosen == Chosen::Nothing(Why::NoEstimate) && assume != Unestimated::Refuse {
+            (answer, choices) = self.agree(row, kept, policy, assume);
+            // Outcomes tell nothing of what is only assumed.
+            answer = Answer { of_logged: None, unsupported: false, assumed: true, ..answer };
+        }
+        let Some(first) = choices.first() else { return answer };
+        for (world, Choice { instance, .. }) in self.worlds.iter().zip(&choices) {
+            if let Some(policy) = world.policy(policy) {
+                let behind = world.hypothesis.behind(*instance, kept.len(), first.instance);
+                world.carry_out(policy, &self.query(row, world), (kept[*instance].seat, behind), row);
+            }
+        }
+        answer
+    }
+
+    /// Lets every world choose; returns what they agree on and their choices.
+    fn agree(
+        &self,
+        row: &LoggedRow,
+        kept: &[Kept],
+        policy: &str,
+        unestimated: Unestimated,
+    ) -> (Answer, Vec<Choice>) {
         let queries: Vec<Query> = self.worlds.iter().map(|world| self.query(row, world)).collect();
         let mut rngs = vec![ChaCha8Rng::seed_from_u64(self.seed ^ (self.rows << 16)); self.worlds.len()];
         let mut missed = Missed::default();
@@ -219,7 +246,8 @@ impl Replayer {
                 let against = choices.first().map_or(0, |choice| choice.instance);
                 let hypothesis = world.hypothesis;
                 let views = self.stage.views(hypothesis, kept, &self.roster.seats, against);
-                let rebuilt = Rebuilt { row, kept, hypothesis, views, against, missed: Cell::default() };
+                let missing = Cell::default();
+                let rebuilt = Rebuilt { row, kept, hypothesis, views, against, unestimated, missed: missing };
                 choices.extend(match query.named {
                     Named::Model(_) => policy::pinned(query, &rebuilt, rng),
                     Named::Virtual => world.policy(policy).and_then(|p| p.choose(query, &rebuilt, rng)),
@@ -231,7 +259,7 @@ impl Replayer {
         let first = draw();
         let choice = match first.first() {
             Some(choice) if first.len() == self.worlds.len() => choice,
-            _ => return nothing(Why::NoneLeft),
+            _ => return (nothing(Why::NoneLeft), Vec::new()),
         };
         let logged = row.chosen().and_then(|chosen| kept.iter().position(|kept| kept.row == chosen));
         let mut answer = match agreed(&first) {
@@ -241,19 +269,14 @@ impl Replayer {
                     chosen: Chosen::Instance { candidate: place.row, propensity: choice.propensity },
                     prediction: Some(place.prediction),
                     of_logged: probability(choice.clone(), logged, &mut draw),
+                    assumed: false,
                     unsupported: false,
                 }
             }
             false => self.by_model(&first, kept, logged).unwrap_or_else(|| nothing(why(missed))),
         };
         answer.unsupported = answer.of_logged == Some(0.0) && never_taken(row, answer.chosen);
-        for ((world, query), Choice { instance, .. }) in self.worlds.iter().zip(&queries).zip(&first) {
-            if let Some(policy) = world.policy(policy) {
-                let behind = world.hypothesis.behind(*instance, kept.len(), first[0].instance);
-                world.carry_out(policy, query, (kept[*instance].seat, behind), row);
-            }
-        }
-        answer
+        (answer, first)
     }
 
     /// Settles for the model where the worlds differ only in which of its replicas they take.
@@ -273,6 +296,7 @@ impl Replayer {
                 Some(logged) if kind(logged) == kind(first.instance) => None,
                 _ => Some(0.0),
             },
+            assumed: false,
             unsupported: false,
         })
     }
@@ -370,7 +394,13 @@ fn never_taken(row: &LoggedRow, chosen: Chosen) -> bool {
 }
 
 const fn nothing(why: Why) -> Answer {
-    Answer { chosen: Chosen::Nothing(why), prediction: None, of_logged: None, unsupported: false }
+    Answer {
+        chosen: Chosen::Nothing(why),
+        prediction: None,
+        of_logged: None,
+        assumed: false,
+        unsupported: false,
+    }
 }
 
 const fn why(missed: Missed) -> Why {

@@ -5,8 +5,8 @@ use std::cell::Cell;
 use rand::{Rng, RngCore};
 
 use super::{
-    LoggedRow,
-    world::{Favour, Hypothesis},
+    LoggedRow, Unestimated,
+    world::{Favour, Hypothesis, LATEST_S},
 };
 use crate::{
     affinity::Ranked,
@@ -52,6 +52,7 @@ pub(super) struct Rebuilt<'a> {
     pub(super) views: Vec<InstanceView>,
     /// What the first world chose.
     pub(super) against: usize,
+    pub(super) unestimated: Unestimated,
     pub(super) missed: Cell<Missed>,
 }
 
@@ -91,10 +92,15 @@ impl Candidates for Rebuilt<'_> {
     fn estimate(&self, i: usize, horizon: Horizon) -> Estimate {
         let candidate = self.candidate(i);
         let made_up = self.hypothesis.ttft(self.behind(i));
-        let logged = logged_ttft(candidate);
-        if logged.is_none() {
-            self.miss(|missed| missed.estimate = true);
-        }
+        let assumed = |prefill_s: f64| Some(Ok(Ttft { wait_s: 0.0, prefill_s }));
+        let logged = logged_ttft(candidate).or_else(|| match self.unestimated {
+            Unestimated::InTime => assumed(0.0),
+            Unestimated::Late => assumed(LATEST_S),
+            Unestimated::Refuse => {
+                self.miss(|missed| missed.estimate = true);
+                None
+            }
+        });
         let further = horizon != Horizon::FirstToken;
         if further {
             self.miss(|missed| missed.horizon = true);

@@ -74,6 +74,21 @@ pub struct Change {
     /// Prices by model.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub prices: BTreeMap<String, Price>,
+    /// What stands for a TTFT that was never estimated, in the predicted block alone.
+    pub unestimated: Unestimated,
+}
+
+/// What stands for a TTFT that was never estimated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unestimated {
+    /// Nothing: a choice that needs it is not answered.
+    #[default]
+    Refuse,
+    /// In time for any target.
+    InTime,
+    /// Late for any target.
+    Late,
 }
 
 impl Change {

@@ -40,6 +40,8 @@ pub struct Rows {
     pub answered: u64,
     /// Of these, rows where only its model is known.
     pub answered_by_model: u64,
+    /// Of the answered, rows that rest on what stands for a TTFT never estimated.
+    pub answered_by_assumption: u64,
     /// Rows it cannot, by reason (kebab case).
     pub unanswered: BTreeMap<String, u64>,
 }

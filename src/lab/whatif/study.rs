@@ -154,6 +154,7 @@ impl Study {
         };
         self.rows.answered += 1;
         self.rows.answered_by_model += u64::from(!instance);
+        self.rows.answered_by_assumption += u64::from(answer.assumed);
         self.same_instance += u64::from(instance && candidate.instance == logged.instance);
         self.same_model += u64::from(candidate.model == logged.model);
         let prediction = answer.prediction.unwrap_or_default();

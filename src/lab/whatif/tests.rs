@@ -175,6 +175,19 @@ fn an_estimate_never_made_is_not_made_up() {
 }
 
 #[test]
+fn an_assumption_shows_both_ends_and_no_outcome_follows_from_it() {
+    let unseen = row(vec![candidate("s0", "small", Some(0.1)), candidate("l0", "large", None)], 0, 1.0);
+    let cheap = |unestimated| Change { lambda_per_usd: Some(100.0), unestimated, ..Change::default() };
+    let soon = answer(&cheap(Unestimated::InTime), &unseen);
+    let late = answer(&cheap(Unestimated::Late), &unseen);
+    assert_eq!((instance(&soon, &unseen), instance(&late, &unseen)), ("l0".into(), "s0".into()));
+    assert!([soon, late].iter().all(|answer| answer.assumed && answer.of_logged.is_none()));
+    // Where the log itself answers, nothing is assumed.
+    let known = answer(&cheap(Unestimated::Late), &both());
+    assert!(!known.assumed && known.of_logged == Some(0.0));
+}
+
+#[test]
 fn a_choice_in_the_middle_is_tested_against_itself() {
     // Whichever end is favoured, m0 would win by its utility; late, it would not.
     let mut middle = candidate("m0", "large", None);

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// A TTFT that is late by any target and still comes, seconds: an eligible instance serves in the end.
-const LATEST_S: f64 = 1e6;
+pub(super) const LATEST_S: f64 = 1e6;
 /// Requests on a full instance, more than any engine runs at once.
 const FULL_REQUESTS: u32 = 4096;
 /// Prompt tokens of a made-up request.
