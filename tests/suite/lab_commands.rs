@@ -203,6 +203,14 @@ async fn a_log_replayed_unchanged_gives_itself() {
         bear(folder.path(), &["store", "export", "--store", "sqlite://bear.db", "--out", "day.jsonl"]);
     assert_eq!(exported.status.code(), Some(0));
     assert_eq!(json(folder.path(), &["lab", "replay", "day.jsonl", "--json"]), report);
+
+    // Judged answers give a utility of their own: 1 − 500·2e-4 = 0.9.
+    let lines = std::fs::read_to_string(folder.path().join("day.jsonl")).unwrap();
+    let judged: Vec<String> = lines.lines().map(|line| line.replacen('{', "{\"score\":1.0,", 1)).collect();
+    std::fs::write(folder.path().join("judged.jsonl"), judged.join("\n")).unwrap();
+    let judged = json(folder.path(), &["lab", "replay", "judged.jsonl", "--json"]);
+    let utility = &line(&judged["observed"]["means"], "on_time_utility")["what_if"]["estimate"]["mean"];
+    assert!((utility.as_f64().unwrap() - 0.9).abs() < 1e-9, "{utility}");
 }
 
 #[tokio::test]

@@ -8,8 +8,11 @@ use crate::lab::whatif::{Agreement, Change, Line, Observed, Report, Rows, Unesti
 const WIDTH: usize = 116;
 /// Widest name shown whole, characters.
 const NAME: usize = 36;
-/// Width of `mean [low, high]`, characters.
-const CELL: usize = 32;
+/// Width of `mean [low, high]`, characters; of a difference, whose parts have signs.
+const CELL: usize = 30;
+const SIGNED: usize = 33;
+/// Width of a mean alone, characters.
+const MEAN: usize = 12;
 
 /// Renders the report: what was asked, the two blocks, agreement and calibration.
 pub(super) fn render(report: &Report) -> String {
@@ -19,13 +22,23 @@ pub(super) fn render(report: &Report) -> String {
     heading(
         &mut text,
         "PREDICTED: what the router had predicted for the choices",
-        &format!("both columns over the {} rows whose new choice the log can tell", predicted.rows),
+        &format!("over the {} rows whose new choice the log can tell", predicted.rows),
     );
-    lines(&mut text, &predicted.means, true);
+    lines(&mut text, &predicted.means);
+    for line in &predicted.means {
+        let known = |verdict: &Verdict| verdict.estimate().map_or(0, |estimate| estimate.rows);
+        let (new, logged) = (known(&line.what_if), known(&line.logged));
+        if new != logged {
+            sentence(
+                &mut text,
+                &format!("{} is known for {new} of the new choices and {logged} of the logged.", line.name),
+            );
+        }
+    }
     for (title, shares) in [("share a model", &predicted.models), ("share an instance", &predicted.instances)]
     {
         let _infallible = writeln!(text, "  {title}");
-        lines(&mut text, shares, false);
+        lines(&mut text, shares);
     }
     observed(&mut text, &report.observed, report.rows.first_attempts);
     agreement(&mut text, report);
@@ -115,26 +128,21 @@ fn asked(text: &mut String, change: &Change, rows: &Rows) {
 fn heading(text: &mut String, title: &str, under: &str) {
     let _infallible = writeln!(
         text,
-        "\n{title}\n  ({under})\n  {:NAME$} {:>CELL$} {:>CELL$}",
-        "", "what if [95%]", "logged [95%]"
+        "\n{title}\n  ({under})\n  {:NAME$} {:>CELL$} {:>CELL$} {:>MEAN$}",
+        "", "what if [95%]", "logged, same rows [95%]", "logged, all"
     );
 }
 
-/// Writes one line a quantity; where a column lacks some rows, `counted` says how many it has.
-fn lines(text: &mut String, lines: &[Line], counted: bool) {
+/// Writes one line a quantity.
+fn lines(text: &mut String, lines: &[Line]) {
     for line in lines {
-        let rows = |verdict: &Verdict| verdict.estimate().map_or(0, |estimate| estimate.rows);
-        let (new, logged) = (rows(&line.what_if), rows(&line.logged));
-        let note = match counted && new != logged && new > 0 {
-            true => format!("  ({new} and {logged} rows)"),
-            false => String::new(),
-        };
         let _infallible = writeln!(
             text,
-            "  {:NAME$} {:>CELL$} {:>CELL$}{note}",
+            "  {:NAME$} {:>CELL$} {:>CELL$} {:>MEAN$}",
             line.name,
             cell(&line.what_if),
-            cell(&line.logged)
+            cell(&line.logged),
+            line.logged_all.estimate().map_or_else(|| String::from("-"), |estimate| number(estimate.mean))
         );
     }
 }
@@ -143,9 +151,11 @@ fn observed(text: &mut String, observed: &Observed, rows: u64) {
     heading(
         text,
         "OBSERVED: what came of it, weighted to the new choices",
-        &format!("logged: all {rows} requests; what if: the same answers, weighted"),
+        &format!(
+            "over those of the {rows} requests whose weight is known: the same answers, weighted and as they were"
+        ),
     );
-    lines(text, &observed.means, false);
+    lines(text, &observed.means);
     let weight = observed.mean_weight.map_or_else(
         || String::from("no row has a weight"),
         |mean| {
@@ -191,14 +201,14 @@ fn agreement(text: &mut String, report: &Report) {
     }
     let _infallible = writeln!(
         text,
-        "\nCALIBRATION: predicted against observed on the logged choices\n  {:16} {:>12} {:>12} {:>CELL$} {:>10} {:>8}",
+        "\nCALIBRATION: predicted against observed on the logged choices\n  {:16} {:>12} {:>12} {:>SIGNED$} {:>10} {:>8}",
         "", "predicted", "observed", "difference [95%]", "rel. error", "rows"
     );
     for line in &report.calibration {
         let difference = &line.difference;
         let _infallible = writeln!(
             text,
-            "  {:16} {:>12} {:>12} {:>CELL$} {:>10} {:>8}",
+            "  {:16} {:>12} {:>12} {:>SIGNED$} {:>10} {:>8}",
             line.name,
             number(line.predicted),
             number(line.observed),

@@ -53,8 +53,10 @@ pub struct Line {
     pub name: String,
     /// Of the new choices; absent: unknown for every row.
     pub what_if: Verdict,
-    /// Of the logged choices.
+    /// Of the logged choices on the same rows.
     pub logged: Verdict,
+    /// Of the logged choices on all first attempts.
+    pub logged_all: Verdict,
 }
 
 /// An estimate, or why there is none.
@@ -78,7 +80,7 @@ impl Verdict {
     }
 }
 
-/// What had been predicted. Both columns are over the rows whose new choice the log can tell.
+/// What had been predicted, over the rows whose new choice the log can tell.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Predicted {
     /// Those rows.
@@ -91,7 +93,7 @@ pub struct Predicted {
     pub instances: Vec<Line>,
 }
 
-/// What came of it. The logged column is over all first attempts.
+/// What came of it, over the rows whose weight is known.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Observed {
     /// Share of first attempts whose weight is known and whose new choice the logged policy may have made.

@@ -1,6 +1,6 @@
 //! The sums of a what-if: rows go in one at a time, a [`Report`] comes out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Agreement, Answer, Calibration, Change, Chosen, Estimated, Line, LoggedRow, Moments, Observed, Predicted,
@@ -76,8 +76,8 @@ pub struct Study {
     /// The log's own policy with nothing changed; absent once it cannot be replayed.
     same: Option<Replayer>,
     rows: Rows,
-    predicted: [Column<5>; 2],
-    observed: [Column<7>; 2],
+    predicted: [Column<5>; 3],
+    observed: [Column<7>; 3],
     weights: Moments,
     mean_weight: Moments,
     unsupported: u64,
@@ -87,9 +87,10 @@ pub struct Study {
     calibration: [Pair; 4],
 }
 
-/// Positions of the two columns.
+/// Positions of the columns: new choices, logged ones on the same rows, logged ones on all.
 const NEW: usize = 0;
 const LOGGED: usize = 1;
+const ALL: usize = 2;
 
 impl Study {
     /// Begins a what-if.
@@ -147,6 +148,9 @@ impl Study {
 
     fn predict(&mut self, row: &LoggedRow, logged: &Candidate, answer: &Answer) {
         let table = &row.decision.candidates;
+        let timed = row.decision.ttft_target_ms.is_some();
+        let of_logged = self.new.change().predict(row, logged);
+        self.predicted[ALL].predict(logged, (true, timed), &of_logged);
         let (candidate, instance) = match answer.chosen {
             Chosen::Nothing(why) => return count(&mut self.rows.unanswered, why.label()),
             Chosen::Instance { candidate, .. } => (&table[candidate], true),
@@ -158,14 +162,12 @@ impl Study {
         self.same_instance += u64::from(instance && candidate.instance == logged.instance);
         self.same_model += u64::from(candidate.model == logged.model);
         let prediction = answer.prediction.unwrap_or_default();
-        let timed = row.decision.ttft_target_ms.is_some();
         self.predicted[NEW].predict(candidate, (instance, timed), &prediction);
-        let prediction = self.new.change().predict(row, logged);
-        self.predicted[LOGGED].predict(logged, (true, timed), &prediction);
+        self.predicted[LOGGED].predict(logged, (true, timed), &of_logged);
     }
 
     fn observe(&mut self, row: &LoggedRow, realised: &Realised, answer: &Answer) {
-        self.observed[LOGGED].observe(1.0, realised);
+        self.observed[ALL].observe(1.0, realised);
         let propensity = self.propensity(row);
         let Some(of_logged) = answer.of_logged.filter(|_| propensity > 0.0 && propensity <= 1.0) else {
             return;
@@ -177,6 +179,7 @@ impl Study {
         let turns_drawn = propensity < row.decision.propensity;
         self.unsupported += u64::from(answer.unsupported && !turns_drawn);
         self.observed[NEW].observe(weight, realised);
+        self.observed[LOGGED].observe(1.0, realised);
     }
 
     /// Returns the probability of the logged choice under the logged policy.
@@ -241,15 +244,18 @@ impl Study {
     }
 
     fn report_predicted(&self) -> Predicted {
-        let [new, logged] = &self.predicted;
-        let means = PREDICTED.iter().zip(new.means.iter().zip(&logged.means)).map(|(name, (new, logged))| {
-            Line { name: (*name).to_owned(), what_if: known(new), logged: known(logged) }
-        });
+        let Rows { answered, first_attempts, .. } = self.rows;
+        let line = |(i, name): (usize, &&str)| {
+            let [what_if, logged, logged_all] =
+                self.predicted.each_ref().map(|column| known(&column.means[i]));
+            Line { name: (*name).to_owned(), what_if, logged, logged_all }
+        };
+        let of = [answered, answered, first_attempts];
         Predicted {
-            rows: self.rows.answered,
-            means: means.collect(),
-            models: shares(&new.models, &logged.models, self.rows.answered),
-            instances: shares(&new.instances, &logged.instances, self.rows.answered),
+            rows: answered,
+            means: PREDICTED.iter().enumerate().map(line).collect(),
+            models: shares(self.predicted.each_ref().map(|column| &column.models), of),
+            instances: shares(self.predicted.each_ref().map(|column| &column.instances), of),
         }
     }
 
@@ -259,7 +265,6 @@ impl Study {
         let coverage = if rows > 0 { covered as f64 / rows as f64 } else { 0.0 };
         let mean_weight = self.mean_weight.estimate();
         let cannot_answer = self.refusal(coverage, mean_weight);
-        let [new, logged] = &self.observed;
         let least = self.rules.least_effective_rows;
         let judge = |new: &Moments| match &cannot_answer {
             Some(why) => Verdict::CannotAnswer(why.clone()),
@@ -270,16 +275,18 @@ impl Study {
             )),
             None => known(new),
         };
-        let means = OBSERVED.iter().zip(new.means.iter().zip(&logged.means)).map(|(name, (new, logged))| {
-            Line { name: (*name).to_owned(), what_if: judge(new), logged: known(logged) }
-        });
+        let line = |(i, name): (usize, &&str)| {
+            let [new, logged, all] = self.observed.each_ref().map(|column| &column.means[i]);
+            let name = (*name).to_owned();
+            Line { name, what_if: judge(new), logged: known(logged), logged_all: known(all) }
+        };
         Observed {
             coverage,
             unsupported: self.unsupported,
             mean_weight,
             effective_rows: self.weights.effective_rows(),
-            means: means.collect(),
-            cannot_answer,
+            means: OBSERVED.iter().enumerate().map(line).collect(),
+            cannot_answer: cannot_answer.clone(),
         }
     }
 
@@ -370,16 +377,16 @@ fn known(moments: &Moments) -> Verdict {
     moments.estimate().map_or_else(none, Verdict::Estimate)
 }
 
-/// Returns each name's share of `rows` in both columns, largest of the log first.
-fn shares(new: &BTreeMap<String, u64>, logged: &BTreeMap<String, u64>, rows: u64) -> Vec<Line> {
-    let of = |counts: &BTreeMap<String, u64>, name: &String| {
-        let count = counts.get(name).copied().unwrap_or(0);
-        known(&Moments::of_share(count, rows))
+/// Returns each name's share of the rows of each column.
+fn shares(counts: [&BTreeMap<String, u64>; 3], rows: [u64; 3]) -> Vec<Line> {
+    let names: BTreeSet<&String> = counts.iter().flat_map(|counts| counts.keys()).collect();
+    let line = |name: &String| {
+        let of = |column: usize| {
+            let count = counts[column].get(name).copied().unwrap_or(0);
+            known(&Moments::of_share(count, rows[column]))
+        };
+        Line { name: name.clone(), what_if: of(NEW), logged: of(LOGGED), logged_all: of(ALL) }
     };
-    let mut names: Vec<&String> = new.keys().chain(logged.keys()).collect();
-    names.sort();
-    names.dedup();
-    let line = |name: &String| Line { name: name.clone(), what_if: of(new, name), logged: of(logged, name) };
     names.into_iter().map(line).collect()
 }
 
