@@ -222,8 +222,8 @@ impl Replayer {
         let Some(first) = choices.first() else { return answer };
         for (world, Choice { instance, .. }) in self.worlds.iter().zip(&choices) {
             if let Some(policy) = world.policy(policy) {
-                let behind = world.hypothesis.behind(*instance, kept.len(), first.instance);
-                world.carry_out(policy, &self.query(row, world), (kept[*instance].seat, behind), row);
+                let places = (*instance, first.instance);
+                world.carry_out(policy, &self.query(row, world), kept, places, row);
             }
         }
         answer

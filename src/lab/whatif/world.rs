@@ -257,26 +257,35 @@ impl World {
         Ok(())
     }
 
-    /// Tells a policy of its choice, and of an end that this world makes up: soon for whom it favours.
+    /// Tells a policy of its choice, and of ends that this world makes up, soon for whom it favours. Where there are
+    /// snapshots, every candidate has an end: so a policy that saw other traffic would have learned.
     pub(super) fn carry_out(
         &self,
         policy: &dyn RoutingPolicy,
         query: &Query,
-        (seat, behind): (usize, usize),
+        kept: &[Kept],
+        (chosen, against): (usize, usize),
         row: &LoggedRow,
     ) {
-        policy.dispatched(query, &Placement::single(seat, query.adapter.clone()));
+        policy.dispatched(query, &Placement::single(kept[chosen].seat, query.adapter.clone()));
         if self.hypothesis.favour == Favour::Nobody {
             return;
         }
-        let ttft_s = if behind > 0 { 10.0 + behind as f64 } else { 0.01 };
-        policy.observe(&Outcome {
-            instance: seat,
-            ending: Ending::Complete,
-            ttft_s: Some(ttft_s),
-            e2e_s: 10.0 * ttft_s,
-            ..row.outcome.clone()
-        });
+        for (i, place) in kept.iter().enumerate() {
+            if i != chosen && !self.hypothesis.snapshots {
+                continue;
+            }
+            let behind = self.hypothesis.behind(i, kept.len(), against);
+            let ttft_s = if behind > 0 { 10.0 + behind as f64 } else { 0.01 };
+            policy.observe(&Outcome {
+                instance: place.seat,
+                ending: Ending::Complete,
+                ttft_s: Some(ttft_s),
+                e2e_s: 10.0 * ttft_s,
+                output_tokens: Some(row.outcome.output_tokens.unwrap_or(0).max(2)),
+                ..row.outcome.clone()
+            });
+        }
     }
 }
 
