@@ -12,6 +12,8 @@ mod line;
 mod metrics;
 mod options;
 mod scenario;
+pub mod tune;
+pub mod whatif;
 pub mod workload;
 
 pub use item::{Answer, FollowUp, Item};

@@ -206,6 +206,9 @@ pub struct RouterChoice {
     /// Its TTFT estimator.
     #[serde(default = "bea")]
     pub estimator: String,
+    /// Replaces the scenario's λ in this router's own weighing; utilities stay valued at the scenario's.
+    #[serde(default)]
+    pub lambda_per_usd: Option<f64>,
     /// Replaces the scenario's δ.
     #[serde(default)]
     pub delta_per_s: Option<f64>,

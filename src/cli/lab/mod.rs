@@ -1,29 +1,37 @@
-//! `bear lab`: tries routers on a simulated fleet in virtual time.
+//! `bear lab`: tries routers on a simulated fleet in virtual time, and on logged decisions.
 
+mod log;
+pub mod replay;
+mod replay_text;
 mod results;
 mod run;
 mod supplies;
+pub mod tune;
 
-use clap::Subcommand;
+use clap::{Parser, Subcommand};
 
-/// Compares routers over a simulated fleet, in virtual time, with the code that serves.
-#[derive(Debug, clap::Args)]
+/// Tries routers before any of it is real: over a simulated fleet, in virtual time, and on logged decisions.
+#[derive(Debug, Parser)]
 pub struct Args {
     #[command(subcommand)]
-    command: Command,
+    action: Action,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum Action {
     Run(run::Args),
+    Replay(replay::Args),
+    Tune(tune::Args),
 }
 
-/// Runs the subcommand.
+/// Runs `bear lab`.
 ///
 /// # Errors
-/// What its own subcommand fails on.
+/// Those of its subcommands.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    match args.command {
-        Command::Run(args) => run::run(args),
+    match args.action {
+        Action::Run(args) => run::run(args),
+        Action::Replay(args) => replay::run(args),
+        Action::Tune(args) => tune::run(args),
     }
 }
