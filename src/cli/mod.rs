@@ -9,6 +9,7 @@ pub mod estimate;
 pub mod explain;
 pub mod features;
 mod json_lines;
+pub mod lab;
 mod number;
 mod output;
 pub mod predict;
@@ -50,6 +51,7 @@ enum Command {
     Features(features::Args),
     Route(route::Args),
     Explain(explain::Args),
+    Lab(lab::Args),
     Config(config::Args),
     Store(store::Args),
 }
@@ -65,6 +67,7 @@ impl Command {
             Self::Features(args) => features::run(args),
             Self::Route(args) => route::run(args),
             Self::Explain(args) => explain::run(args),
+            Self::Lab(args) => lab::run(args),
             Self::Config(args) => config::run(args),
             Self::Store(args) => store::run(args),
         }
