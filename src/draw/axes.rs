@@ -18,9 +18,9 @@ const MOST_TICKS: usize = 6;
 const TICK_SIZE: f64 = 12.0;
 const LABEL_SIZE: f64 = 12.5;
 /// Room below the plot for ticks and the axis' label, pixels.
-pub(super) const BELOW: f64 = 50.0;
-/// Room above the plot for the panel's title.
-pub(super) const ABOVE: f64 = 28.0;
+const BELOW: f64 = 50.0;
+/// Room above the plot, with a title and without.
+const ABOVE: (f64, f64) = (28.0, 10.0);
 
 /// One axis on the screen.
 pub(super) struct Ruler {
@@ -67,7 +67,8 @@ impl Plot {
     /// Lays a panel's plot into the given box; `beside` pixels stay free at its right.
     pub(super) fn new(panel: &Panel, corner: At, size: At, beside: f64) -> Self {
         let (xs, ys) = values(panel);
-        let (top, bottom) = (corner.1 + ABOVE, corner.1 + size.1 - BELOW);
+        let above = if panel.title.is_empty() { ABOVE.1 } else { ABOVE.0 };
+        let (top, bottom) = (corner.1 + above, corner.1 + size.1 - BELOW);
         let y = Ruler::new(&panel.y, &ys, (bottom, top));
         let widest = y.ticks.iter().map(|(_, text)| text_width(text, TICK_SIZE)).fold(0.0, f64::max);
         let left = corner.0 + widest + if panel.y.label.is_empty() { 14.0 } else { 38.0 };
@@ -107,6 +108,9 @@ impl Plot {
             canvas.text(&panel.y.label, (x, f64::midpoint(self.top, self.bottom)), face)?;
         }
         let title = Face { bold: true, ..Face::new(13.0, TEXT) };
+        if panel.title.is_empty() {
+            return Ok(());
+        }
         canvas.text(&panel.title, (self.left, self.top - 14.0), title)
     }
 }
@@ -205,7 +209,7 @@ pub(super) fn thousands(number: &str) -> String {
     let mut text = String::new();
     for (i, digit) in digits.iter().enumerate() {
         let left = digits.len() - i;
-        if i > 0 && left % 3 == 0 && digits[i - 1] != '-' {
+        if i > 0 && left.is_multiple_of(3) && digits[i - 1] != '-' {
             text.push(',');
         }
         text.push(*digit);

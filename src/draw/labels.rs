@@ -50,6 +50,15 @@ impl Taken {
         self.0.push(((x - radius, y - radius), (x + radius, y + radius)));
     }
 
+    /// Marks the surroundings of a straight line as taken.
+    pub(super) fn stretch(&mut self, from: At, to: At) {
+        let steps = ((to.0 - from.0).hypot(to.1 - from.1) / 5.0).ceil().max(1.0);
+        for step in 0..=steps as u32 {
+            let t = f64::from(step) / steps;
+            self.point((from.0 + (to.0 - from.0) * t, from.1 + (to.1 - from.1) * t), 2.5);
+        }
+    }
+
     /// Finds room for a name near a point, inside the bounds (left, top, right, bottom), and takes it. Returns
     /// the left middle of the name.
     pub(super) fn place(&mut self, text: &str, size: f64, point: At, bounds: [f64; 4]) -> At {

@@ -173,8 +173,14 @@ fn point_names(canvas: &Canvas<'_>, plot: &Plot, panel: &Panel) -> Result<(), Dr
     let mut taken = Taken::default();
     for mark in &panel.marks {
         match mark {
-            Mark::Named { x, y, .. } => taken.point(plot.at(x.1, y.1), 6.0),
-            Mark::Line { points, .. } => points.iter().for_each(|p| taken.point(plot.at(p.x, p.value), 4.0)),
+            Mark::Named { x, y, .. } => {
+                taken.point(plot.at(x.1, y.1), 6.0);
+                taken.stretch(plot.at(x.0, y.1), plot.at(x.2, y.1));
+            }
+            Mark::Line { points, .. } => {
+                let path: Vec<At> = points.iter().map(|p| plot.at(p.x, p.value)).collect();
+                path.windows(2).for_each(|ends| taken.stretch(ends[0], ends[1]));
+            }
             _ => {}
         }
     }
@@ -183,6 +189,10 @@ fn point_names(canvas: &Canvas<'_>, plot: &Plot, panel: &Panel) -> Result<(), Dr
         if let Mark::Named { x, y, label, ink, .. } = mark {
             let point = plot.at(x.1, y.1);
             let at = taken.place(label, NAME_SIZE, point, bounds);
+            let near = (point.0.clamp(at.0, at.0 + text_width(label, NAME_SIZE)), at.1);
+            if (near.0 - point.0).hypot(near.1 - point.1) > 17.0 {
+                canvas.line(&[point, near], *ink, 0.5)?;
+            }
             canvas.text(label, at, Face::new(NAME_SIZE, *ink))?;
         }
     }

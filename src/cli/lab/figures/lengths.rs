@@ -13,17 +13,24 @@ const DECADES: std::ops::RangeInclusive<i32> = 0..=5;
 
 /// Figure 12.
 pub(super) fn prompts(inputs: &Inputs) -> Option<Picture> {
-    let (prompts, _) = figures::lengths(&Runs::of(&inputs.lines, "requests"));
+    let (mut prompts, _) = figures::lengths(&Runs::of(&inputs.lines, "requests"));
+    prompts.sort_by_key(|l| look::TASKS.iter().position(|(known, ..)| *known == l.task));
     let longest = prompts.iter().filter_map(|l| l.tokens.last()).fold(0.0_f64, |a, b| a.max(*b));
     let shortest = prompts.iter().filter_map(|l| l.tokens.first()).fold(f64::INFINITY, |a, b| a.min(*b));
     let edges: Vec<f64> = (DECADES.start() * BINS..=DECADES.end() * BINS)
         .map(|i| 10f64.powf(f64::from(i) / f64::from(BINS)))
         .filter(|edge| *edge > shortest / 1.5 && *edge < longest * 1.5)
         .collect();
-    let steps = |l: &figures::Lengths| Mark::Steps {
-        heights: l.shares(&edges),
-        edges: edges.clone(),
-        ink: task(&l.task).1,
+    // A task's outline spans the bins between its ends, not the whole axis.
+    let steps = |l: &figures::Lengths| {
+        let shares = l.shares(&edges);
+        let first = shares.iter().position(|s| *s > 0.0).unwrap_or(0);
+        let last = shares.iter().rposition(|s| *s > 0.0).unwrap_or(0);
+        Mark::Steps {
+            edges: edges[first..=last + 1].to_vec(),
+            heights: shares[first..=last].to_vec(),
+            ink: task(&l.task).1,
+        }
     };
     (edges.len() > 1 && !prompts.is_empty()).then(|| Picture {
         title: "How long prompts are".into(),
@@ -36,7 +43,7 @@ pub(super) fn prompts(inputs: &Inputs) -> Option<Picture> {
             ..Panel::default()
         }],
         columns: 1,
-        panel_size: (820, 380),
+        panel_size: (920, 380),
     })
 }
 
@@ -74,7 +81,7 @@ pub(super) fn answers(inputs: &Inputs) -> Option<Picture> {
             ..Panel::default()
         }],
         columns: 1,
-        panel_size: (820, 400),
+        panel_size: (920, 400),
     })
 }
 

@@ -82,8 +82,8 @@ pub(super) fn by_size(models: &mut [String]) {
 }
 
 fn size(model: &str) -> f64 {
-    let parts = model.split('-').filter_map(|part| part.to_lowercase().strip_suffix('b')?.parse().ok());
-    parts.last().unwrap_or(f64::INFINITY)
+    let mut parts = model.split('-').filter_map(|part| part.to_lowercase().strip_suffix('b')?.parse().ok());
+    parts.next_back().unwrap_or(f64::INFINITY)
 }
 
 /// Returns the legend of models.

@@ -93,6 +93,7 @@ pub(super) fn attainment_by_rate(inputs: &Inputs) -> Option<Picture> {
     let runs = Runs::of(&inputs.lines, "poisson");
     let mut panel = lines(&runs, |m| m.attainment, "Requests within their TTFT target", "")?;
     panel.y.percent = true;
+    panel.y.range = Some((0.0, 1.0));
     Some(wide("Requests that meet their TTFT target, by arrival rate", &runs, vec![panel]))
 }
 

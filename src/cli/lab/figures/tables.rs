@@ -73,7 +73,7 @@ fn leads(caption: &str, runs: &Runs<'_>) -> Block {
         let text = margin.map_or_else(String::new, |m| {
             if named { format!("{}, {}", lead(m.lead), m.over) } else { lead(m.lead) }
         });
-        Cell::number(text)
+        if named { Cell::words(text) } else { Cell::number(text) }
     };
     let rates = runs.places(RATE);
     let mut rows: Vec<Vec<Cell>> = rates
@@ -174,9 +174,10 @@ fn claims(runs: &Runs<'_>, first: &[Cell]) -> Vec<Vec<Cell>> {
     let best = best_of(runs, false);
     let at = |margins: &[Margin], rate: f64, named: bool| {
         let margin = margins.iter().find(|m| (m.x - rate).abs() < 1e-9);
-        Cell::number(margin.map_or_else(String::new, |m| {
+        let text = margin.map_or_else(String::new, |m| {
             if named { format!("{}, {}", lead(m.lead), m.over) } else { lead(m.lead) }
-        }))
+        });
+        if named { Cell::words(text) } else { Cell::number(text) }
     };
     let row = |rate: f64| {
         let utility = runs.router("bear").at(RATE, &json!(rate)).metric(|m| m.on_time_utility);
