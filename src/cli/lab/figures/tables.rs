@@ -73,7 +73,7 @@ fn leads(caption: &str, runs: &Runs<'_>) -> Block {
         let text = margin.map_or_else(String::new, |m| {
             if named { format!("{}, {}", lead(m.lead), m.over) } else { lead(m.lead) }
         });
-        if named { Cell::words(text) } else { Cell::number(text) }
+        Cell::words(text)
     };
     let rates = runs.places(RATE);
     let mut rows: Vec<Vec<Cell>> = rates
@@ -90,7 +90,7 @@ fn leads(caption: &str, runs: &Runs<'_>) -> Block {
         })
         .collect();
     if !rows.is_empty() {
-        let means = columns.iter().map(|c| Cell::number(mean_margin(c).map_or_else(String::new, lead)));
+        let means = columns.iter().map(|c| Cell::words(mean_margin(c).map_or_else(String::new, lead)));
         rows.push(std::iter::once(Cell::words("mean")).chain(means).collect());
     }
     let head = [
