@@ -8,6 +8,7 @@ pub mod calibrate;
 pub mod cli;
 pub mod config;
 pub mod domain;
+pub mod draw;
 pub mod engine;
 pub mod gateway;
 pub mod lab;

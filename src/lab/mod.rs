@@ -7,6 +7,7 @@
 pub mod arrivals;
 pub mod fleet;
 pub mod grid;
+pub mod figures;
 mod item;
 mod line;
 mod metrics;

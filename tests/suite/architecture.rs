@@ -26,6 +26,7 @@ const ROOMS: &[(&str, u8, bool)] = &[
     ("pool", 5, true),
     ("router", 6, true),
     ("lab", 7, true),
+    ("draw", 7, false),
     ("snapshots", 7, false),
     ("store", 7, false),
     ("gateway", 8, false),

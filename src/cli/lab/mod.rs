@@ -1,5 +1,6 @@
 //! `bear lab`: tries routers on a simulated fleet in virtual time, and on logged decisions.
 
+pub mod figures;
 mod log;
 pub mod replay;
 mod replay_text;
@@ -20,6 +21,7 @@ pub struct Args {
 #[derive(Debug, Subcommand)]
 enum Action {
     Run(run::Args),
+    Figures(figures::Args),
     Replay(replay::Args),
     Tune(tune::Args),
 }
@@ -31,6 +33,7 @@ enum Action {
 pub fn run(args: Args) -> anyhow::Result<()> {
     match args.action {
         Action::Run(args) => run::run(args),
+        Action::Figures(args) => figures::run(args),
         Action::Replay(args) => replay::run(args),
         Action::Tune(args) => tune::run(args),
     }
