@@ -9,6 +9,7 @@ mod item;
 mod line;
 mod options;
 mod scenario;
+mod trace;
 pub mod workload;
 
 pub use item::{Answer, FollowUp, Item};

@@ -9,6 +9,7 @@ mod fidelity;
 mod gateway;
 mod gateway_failures;
 mod gateway_traces;
+mod lab_data;
 mod predict;
 mod replay;
 mod replay_engine;
