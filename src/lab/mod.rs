@@ -15,6 +15,7 @@ mod options;
 mod scenario;
 pub mod tune;
 pub mod whatif;
+mod trace;
 pub mod workload;
 
 pub use item::{Answer, FollowUp, Item};

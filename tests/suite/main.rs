@@ -10,6 +10,7 @@ mod gateway;
 mod gateway_failures;
 mod gateway_traces;
 mod lab_commands;
+mod lab_data;
 mod predict;
 mod replay;
 mod replay_engine;

@@ -112,7 +112,7 @@ impl Play {
 
 fn play_one(scenario: &Scenario, how: &Play, supplies: &Supplies) -> anyhow::Result<()> {
     let cells = grid::cells(scenario)?;
-    let mut trials = Results::open(&how.results, &format!("{}.trials", scenario.name))?;
+    let mut trials = Results::open(&how.results.join("trials"), &scenario.name)?;
     let mut results = Results::open(&how.results, &scenario.name)?;
     let tried: Vec<Vec<Vec<Job>>> = cells.iter().map(Cell::trials).collect();
     let trial_jobs: Vec<Job> = tried.iter().flatten().flatten().cloned().collect();

@@ -3,19 +3,21 @@
 use std::{
     fmt::Write as _,
     io::{self, IsTerminal as _},
-    path::PathBuf,
     time::Duration,
 };
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+
+use super::supplies;
 
 use crate::{
     cli::print,
     lab::{
         LabError, Metrics, Scenario,
+        fleet::{self, Supplies},
         tune::{self, Advice, Effort, Goal, Objective, Plan, Range, Trial},
     },
     policy::PolicyConfig,
@@ -28,13 +30,13 @@ use crate::{
 /// is played as its file stands.
 #[derive(Debug, Parser)]
 #[command(after_help = "Examples:\n  \
-    bear lab tune config/scenarios/poisson.yaml --goal 'attainment>=0.95'\n  \
+    bear lab tune poisson --goal 'attainment>=0.95'\n  \
     bear lab tune day.yaml --goal 'cost_usd<=0.0005' --vary lambda_per_usd=50..2000 --json\n\n\
     No point meets the goals: exit code 1, and the nearest one is shown.")]
 pub struct Args {
-    /// The scenario file.
+    /// A built-in scenario by name, or a YAML file.
     #[arg(value_name = "SCENARIO")]
-    scenario: PathBuf,
+    scenario: String,
     /// What must hold, such as 'attainment>=0.95' or 'cost_usd<=0.0005'; may be given again.
     #[arg(long = "goal", value_name = "METRIC>=NUMBER", value_parser = Goal::parse)]
     goals: Vec<Goal>,
@@ -60,14 +62,13 @@ pub struct Args {
 }
 
 /// Plays a scenario's only router under a seed.
-///
-/// This is where `lab::fleet` plugs in.
-fn simulate(scenario: &Scenario, _seed: u64) -> Result<Metrics, LabError> {
-    Err(LabError::Invalid {
+fn simulate(scenario: &Scenario, seed: u64, supplies: &Supplies) -> Result<Metrics, LabError> {
+    let router = scenario.routers.first().ok_or_else(|| LabError::Invalid {
         place: scenario.name.clone(),
         key: String::from("routers"),
-        rule: String::from("cannot be simulated by this build: it holds no fleet"),
-    })
+        rule: String::from("is empty; name at least one"),
+    })?;
+    fleet::run(scenario, router, seed, supplies).map(|run| run.metrics)
 }
 
 /// Runs `bear lab tune`.
@@ -75,9 +76,8 @@ fn simulate(scenario: &Scenario, _seed: u64) -> Result<Metrics, LabError> {
 /// # Errors
 /// A scenario that cannot be read or played, or goals that no point meets.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    let place = args.scenario.display().to_string();
-    let text = std::fs::read_to_string(&args.scenario).with_context(|| format!("cannot read {place}"))?;
-    let scenario = Scenario::parse(&text, &place)?;
+    let scenario = supplies::scenario(&args.scenario)?;
+    let supplies = supplies::load(std::slice::from_ref(&scenario))?;
     let objective = match &args.minimise {
         Some(metric) => Objective::new(metric, false)?,
         None => Objective::new(&args.maximise, true)?,
@@ -94,7 +94,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let progress = progress();
     let mut counted = |scenario: &Scenario, seed: u64| {
-        let metrics = simulate(scenario, seed);
+        let metrics = simulate(scenario, seed, &supplies);
         progress.inc(1);
         metrics
     };

@@ -1,7 +1,9 @@
 //! When requests come. To add a process: a file with its [`Arrivals`], one line in [`ARRIVALS`].
 
+mod closed_loop;
 mod mmpp2;
 mod poisson;
+mod trace;
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -47,6 +49,11 @@ pub struct ArrivalsEntry {
 /// Every process, sorted by name.
 pub const ARRIVALS: &[ArrivalsEntry] = &[
     ArrivalsEntry {
+        name: closed_loop::NAME,
+        summary: "a fixed number of clients, each asking again after its answer",
+        build: closed_loop::build,
+    },
+    ArrivalsEntry {
         name: mmpp2::NAME,
         summary: "bursts: Poisson arrivals at a low and a high rate in turn (paper appendix B)",
         build: mmpp2::build,
@@ -56,6 +63,7 @@ pub const ARRIVALS: &[ArrivalsEntry] = &[
         summary: "independent arrivals at one mean rate",
         build: poisson::build,
     },
+    ArrivalsEntry { name: trace::NAME, summary: "recorded arrivals, scaled in time", build: trace::build },
 ];
 
 /// Makes the process registered as `name`.

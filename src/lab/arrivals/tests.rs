@@ -8,7 +8,9 @@ use super::*;
 
 fn made(name: &str, options: Value) -> Result<Box<dyn Arrivals>, LabError> {
     let Value::Object(options) = options else { panic!("options are an object") };
-    build(name, &options, &Files::new())
+    let files = [("four", "10\n11\n15\n16\n"), ("one", "10\n")];
+    let files = files.map(|(name, text)| (name.to_owned(), text.as_bytes().into()));
+    build(name, &options, &Files::from(files))
 }
 
 fn times(name: &str, options: Value, seed: u64, count: usize) -> Vec<u64> {
@@ -73,8 +75,46 @@ fn what_does_not_fit_is_named() {
         ("mmpp2", json!({"rate_qps": 8, "ratio": 0.5}), "`ratio`"),
         ("mmpp2", json!({"rate_qps": 8, "ratio": 3, "high_share": 1}), "`high_share`"),
         ("mmpp2", json!({"rate_qps": 8, "ratio": 3, "correlation_s": 0}), "`correlation_s`"),
+        ("closed-loop", json!({"concurrency": 0}), "`concurrency`"),
+        ("closed-loop", json!({"concurrency": 1, "think_s": -1}), "`think_s`"),
+        ("trace", json!({}), "`file`"),
     ] {
         let error = made(name, options).err().unwrap().to_string();
         assert!(error.contains(what) && error.contains(name), "{error}");
     }
+}
+
+#[test]
+fn a_trace_is_scaled_and_begins_anew_after_one_mean_gap() {
+    assert_eq!(times("trace", json!({"file": "four"}), 1, 9), [0, 1_000_000, 5_000_000, 6_000_000]);
+    assert_eq!(times("trace", json!({"file": "four", "speed": 2}), 1, 9), [0, 500_000, 2_500_000, 3_000_000]);
+    // Three gaps span 6 s, so the mean gap is 2 s and the period 8 s; at 1 a second it is 4 s, twice as fast.
+    let options = json!({"file": "four", "rate_qps": 1, "loop": true});
+    let expected = [0, 500_000, 2_500_000, 3_000_000, 4_000_000, 4_500_000];
+    assert_eq!(times("trace", options, 1, 6), expected);
+    for (options, what) in [
+        (json!({"file": "one", "loop": true}), "no period"),
+        (json!({"file": "four", "rate_qps": 1, "speed": 1}), "one decides"),
+        (json!({"file": "four", "rate_qps": 0}), "`rate_qps`"),
+        (json!({"file": "five"}), "`five`"),
+    ] {
+        let error = made("trace", options).err().unwrap().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}
+
+#[test]
+fn clients_of_a_closed_loop_ask_again_after_their_answer() {
+    let options = json!({"concurrency": 4, "think_s": 2, "ramp_s": 1});
+    assert_eq!(times("closed-loop", options.clone(), 1, 9), [0, 250_000, 500_000, 750_000]);
+    let mut process = made("closed-loop", options).unwrap();
+    let mut rng = ChaCha8Rng::seed_from_u64(1);
+    let thought: Vec<u64> =
+        (0..4_000).map(|_| process.ended(7_000_000, &mut rng).unwrap() - 7_000_000).collect();
+    let mean_s = thought.iter().sum::<u64>() as f64 / 4_000.0 / 1e6;
+    assert!((mean_s - 2.0).abs() < 0.1, "{mean_s}");
+    let mut at_once = made("closed-loop", json!({"concurrency": 1})).unwrap();
+    assert_eq!(at_once.ended(7, &mut rng), Some(7));
+    // An open process hears of ends and adds nothing.
+    assert_eq!(made("poisson", json!({"rate_qps": 1})).unwrap().ended(7, &mut rng), None);
 }

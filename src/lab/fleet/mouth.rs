@@ -71,7 +71,7 @@ impl Mouth {
             key: String::from("pool"),
             rule: source.to_string(),
         })?);
-        let lambda_per_usd = scenario.lambda_per_usd;
+        let lambda_per_usd = choice.lambda_per_usd.unwrap_or(scenario.lambda_per_usd);
         let delta_per_s = choice.delta_per_s.unwrap_or(scenario.delta_per_s);
         let policy =
             PolicyConfig { name: choice.policy.name.clone(), options: choice.policy.options.clone() };

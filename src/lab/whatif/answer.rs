@@ -240,14 +240,18 @@ impl Replayer {
         let queries: Vec<Query> = self.worlds.iter().map(|world| self.query(row, world)).collect();
         let mut rngs = vec![ChaCha8Rng::seed_from_u64(self.seed ^ (self.rows << 16)); self.worlds.len()];
         let mut missed = Missed::default();
+        let model_of = |kept: &Kept| ModelId::from(row.decision.candidates[kept.row].model.as_str());
+        let models: Vec<ModelId> = kept.iter().map(model_of).collect();
         let mut draw = || -> Vec<Choice> {
             let mut choices: Vec<Choice> = Vec::with_capacity(self.worlds.len());
             for ((world, query), rng) in self.worlds.iter().zip(&queries).zip(&mut rngs) {
                 let against = choices.first().map_or(0, |choice| choice.instance);
                 let hypothesis = world.hypothesis;
                 let views = self.stage.views(hypothesis, kept, &self.roster.seats, against);
-                let missing = Cell::default();
-                let rebuilt = Rebuilt { row, kept, hypothesis, views, against, unestimated, missed: missing };
+                let missed_here = Cell::default();
+                let models = models.clone();
+                let rebuilt =
+                    Rebuilt { row, kept, hypothesis, views, models, against, unestimated, missed: missed_here };
                 choices.extend(match query.named {
                     Named::Model(_) => policy::pinned(query, &rebuilt, rng),
                     Named::Virtual => world.policy(policy).and_then(|p| p.choose(query, &rebuilt, rng)),

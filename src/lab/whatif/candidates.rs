@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     affinity::Ranked,
-    domain::{Candidate, Estimate, EstimateSource, Horizon, InstanceView, NoEstimate, Prediction, Ttft},
+    domain::{Candidate, Estimate, EstimateSource, Horizon, InstanceView, ModelId, NoEstimate, Prediction, Ttft},
     policy::Candidates,
 };
 
@@ -50,6 +50,8 @@ pub(super) struct Rebuilt<'a> {
     pub(super) kept: &'a [Kept],
     pub(super) hypothesis: &'a Hypothesis,
     pub(super) views: Vec<InstanceView>,
+    /// The model of each.
+    pub(super) models: Vec<ModelId>,
     /// What the first world chose.
     pub(super) against: usize,
     pub(super) unestimated: Unestimated,
@@ -79,6 +81,10 @@ impl Candidates for Rebuilt<'_> {
 
     fn position(&self, i: usize) -> usize {
         self.kept[i].seat
+    }
+
+    fn model_id(&self, i: usize) -> Option<&ModelId> {
+        self.models.get(i)
     }
 
     fn view(&self, i: usize) -> &InstanceView {

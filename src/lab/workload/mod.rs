@@ -1,10 +1,18 @@
 //! What requests are. To add a workload: a file with its [`Workload`], one line in [`WORKLOADS`].
 
+mod agentic;
+mod blocks;
+mod decision_log;
+mod evaluations;
 mod four_tasks;
+mod lengths;
+mod long_output;
 mod means;
+mod mixed;
 mod nature;
 mod scores;
 mod sketch;
+mod trace;
 
 use rand::RngCore;
 use serde::de::DeserializeOwned;
@@ -73,11 +81,39 @@ pub struct WorkloadEntry {
 }
 
 /// Every workload, sorted by name.
-pub const WORKLOADS: &[WorkloadEntry] = &[WorkloadEntry {
-    name: four_tasks::NAME,
-    summary: "the paper's four tasks, with scores around its table 2",
-    build: four_tasks::build,
-}];
+pub const WORKLOADS: &[WorkloadEntry] = &[
+    WorkloadEntry {
+        name: agentic::NAME,
+        summary: "agents that write code with tools: long conversations with shared prefixes",
+        build: agentic::build,
+    },
+    WorkloadEntry {
+        name: decision_log::NAME,
+        summary: "the decisions of a real router, with their predictions and outcomes",
+        build: decision_log::build,
+    },
+    WorkloadEntry {
+        name: evaluations::NAME,
+        summary: "real prompts with real scores, held-out rows only",
+        build: evaluations::build,
+    },
+    WorkloadEntry {
+        name: four_tasks::NAME,
+        summary: "the paper's four tasks, with scores around its table 2",
+        build: four_tasks::build,
+    },
+    WorkloadEntry {
+        name: long_output::NAME,
+        summary: "reasoning and summaries of thousands of tokens",
+        build: long_output::build,
+    },
+    WorkloadEntry { name: mixed::NAME, summary: "several workloads at once, by weight", build: mixed::build },
+    WorkloadEntry {
+        name: trace::NAME,
+        summary: "recorded lengths and shared prefixes (Azure, Mooncake)",
+        build: trace::build,
+    },
+];
 
 /// Makes the workload registered as `name`.
 ///

@@ -80,13 +80,29 @@ impl AnswerLaw {
         self.models.iter().map(answer).collect()
     }
 
-    /// Draws scores for answers of one nominal length, which each model's factor changes.
+    /// Draws the scores of answers of one nominal length, which each model's factor changes.
     pub(super) fn draw_scores(&self, tokens: u32, nature: &Nature, rng: &mut dyn RngCore) -> Arc<[Answer]> {
         let answer = |(law, factor): &(Option<ScoreLaw>, f64)| {
             let score = law.map(|law| law.score(nature.difficulty_for_one(rng)));
             Answer { score, output_tokens: self.clipped(f64::from(tokens) * factor) }
         };
         self.models.iter().map(answer).collect()
+    }
+
+    /// Draws the nature of a prompt whose nominal answer's length is known, `size` as in [`Nature::draw`].
+    pub(super) fn nature_of(&self, tokens: u32, size: f64, rng: &mut dyn RngCore) -> Nature {
+        let LogNormal { mu, sigma } = self.length;
+        let deviation = (f64::from(tokens.max(1)).ln() - mu) / sigma.max(f64::EPSILON);
+        let [seen, hidden, own] = LENGTH_SHARES;
+        // The best guess from what shows of a length, and what of it does not show.
+        let length = seen.sqrt() * deviation + (hidden + own).sqrt() * normal(rng);
+        Nature { length, ..Nature::draw(size, rng) }
+    }
+
+    /// Returns the longest that any model answers of this nominal length.
+    pub(super) fn longest(&self, tokens: u32) -> u32 {
+        let factors = self.models.iter().map(|(_, factor)| *factor);
+        self.clipped(f64::from(tokens) * factors.fold(1.0, f64::max))
     }
 
     /// Returns the answer's length as far as the prompt shows it, tokens.

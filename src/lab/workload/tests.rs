@@ -1,4 +1,7 @@
-//! What every workload promises, and the distributions of those without files.
+//! What every workload promises, and the distributions of the four tasks.
+
+mod long;
+mod recorded;
 
 use std::collections::BTreeMap;
 
@@ -22,14 +25,21 @@ fn pool() -> Vec<ModelFacts> {
 }
 
 fn made(name: &str, options: Value) -> Result<Box<dyn Workload>, LabError> {
+    made_with(name, options, &Files::new())
+}
+
+fn made_with(name: &str, options: Value, files: &Files) -> Result<Box<dyn Workload>, LabError> {
     let Value::Object(options) = options else { panic!("options are an object") };
     let models = pool();
-    build(name, &Setup { options: &options, models: &models, feature_version: "test", files: &Files::new() })
+    build(name, &Setup { options: &options, models: &models, feature_version: "test", files })
 }
 
 fn items(name: &str, options: Value, seed: u64, count: usize) -> Vec<Item> {
+    drawn(&mut *made(name, options).unwrap(), seed, count)
+}
+
+fn drawn(workload: &mut dyn Workload, seed: u64, count: usize) -> Vec<Item> {
     let mut rng = ChaCha8Rng::seed_from_u64(seed);
-    let mut workload = made(name, options).unwrap();
     std::iter::from_fn(|| workload.next(&mut rng)).take(count).collect()
 }
 
@@ -46,7 +56,7 @@ fn names_are_sorted_and_summarised() {
 
 #[test]
 fn four_tasks_have_the_means_of_table_2_and_the_specified_lengths() {
-    let items = items("four-tasks", json!({}), 1, 24_000);
+    let items = items("four-tasks", json!({}), 1, 12_000);
     // Task, mean scores (paper, table 2), mean of the logarithm of prompt and output tokens.
     for (task, scores, prompt, output) in [
         ("instruction-following", [0.5349, 0.8267, 0.8885], 3.9, 5.5),
@@ -55,12 +65,12 @@ fn four_tasks_have_the_means_of_table_2_and_the_specified_lengths() {
         ("creative-writing", [0.1773, 0.5747, 0.8069], 3.9, 6.55),
     ] {
         let of: Vec<&Item> = items.iter().filter(|item| &*item.task == task).collect();
-        assert!((of.len() as f64 / 24_000.0 - 0.25).abs() < 0.01, "{task}: {}", of.len());
+        assert!((of.len() as f64 / 12_000.0 - 0.25).abs() < 0.015, "{task}: {}", of.len());
         let log_prompt = mean(of.iter().map(|item| f64::from(item.prompt_tokens).ln()));
-        assert!((log_prompt - prompt).abs() < 0.03, "{task}: {log_prompt}");
+        assert!((log_prompt - prompt).abs() < 0.04, "{task}: {log_prompt}");
         for (m, factor) in [0.9_f64, 1.0, 1.05].into_iter().enumerate() {
             let score = mean(of.iter().map(|item| item.answers[m].score.unwrap()));
-            assert!((score - scores[m]).abs() < 0.012, "{task} {m}: {score}");
+            assert!((score - scores[m]).abs() < 0.015, "{task} {m}: {score}");
             let log_output = mean(of.iter().map(|item| f64::from(item.answers[m].output_tokens).ln()));
             assert!((log_output - output - factor.ln()).abs() < 0.05, "{task} {m}: {log_output}");
         }
@@ -72,7 +82,7 @@ fn four_tasks_have_the_means_of_table_2_and_the_specified_lengths() {
 
 #[test]
 fn difficulty_is_shared_by_the_models_but_not_wholly() {
-    let items = items("four-tasks", json!({"mix": {"instruction-following": 1}}), 2, 8_000);
+    let items = items("four-tasks", json!({"mix": {"instruction-following": 1}}), 2, 4_000);
     let scores = |m: usize| items.iter().map(move |item| item.answers[m].score.unwrap());
     let (a, b) = (mean(scores(0)), mean(scores(1)));
     let moment = |of: &dyn Fn(f64, f64) -> f64| mean(scores(0).zip(scores(1)).map(|(x, y)| of(x - a, y - b)));
@@ -114,20 +124,26 @@ fn another_mix_has_its_shares_scores_and_lengths() {
         "scores": {"qwen3-0.6b": {"summarisation": 0.8}},
         "output_factor": 0.5,
     });
-    let items = items("four-tasks", options, 4, 10_000);
+    let items = items("four-tasks", options, 4, 5_000);
     let summaries: Vec<&Item> = items.iter().filter(|item| &*item.task == "summarisation").collect();
-    assert!((summaries.len() as f64 / 1e4 - 0.2).abs() < 0.015, "{}", summaries.len());
+    assert!((summaries.len() as f64 / 5e3 - 0.2).abs() < 0.02, "{}", summaries.len());
     assert!(items.iter().all(|item| matches!(&*item.task, "summarisation" | "question-answering")));
     let score = mean(summaries.iter().map(|item| item.answers[0].score.unwrap()));
-    assert!((score - 0.8).abs() < 0.015, "{score}");
+    assert!((score - 0.8).abs() < 0.02, "{score}");
     let log_output = mean(summaries.iter().map(|item| f64::from(item.answers[1].output_tokens).ln()));
     assert!((log_output - 6.3 - 0.5_f64.ln()).abs() < 0.03, "{log_output}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_items() {
-    for name in ["four-tasks"] {
-        let text = |seed| format!("{:?}", items(name, json!({}), seed, 20));
+    let mixed = json!({"parts": [{"name": "four-tasks", "weight": 1}, {"name": "long-output", "weight": 1}]});
+    for (name, options) in [
+        ("four-tasks", json!({})),
+        ("agentic", json!({"token_scale": 0.2})),
+        ("long-output", json!({})),
+        ("mixed", mixed),
+    ] {
+        let text = |seed| format!("{:?}", items(name, options.clone(), seed, 20));
         assert_eq!(text(5), text(5));
         assert_ne!(text(5), text(6));
     }
@@ -144,6 +160,16 @@ fn what_does_not_fit_is_named() {
         ("four-tasks", json!({"output_factor": 0}), "`output_factor`"),
         ("four-tasks", json!({"scores": {"qwen3-14b": {}}}), "`qwen3-14b`"),
         ("four-tasks", json!({"scores": {"qwen3-8b": {"summarisation": 1.5}}}), "1.5"),
+        ("agentic", json!({"context_tokens": 3_000}), "`token_scale`"),
+        ("agentic", json!({"token_scale": 0}), "`token_scale`"),
+        ("long-output", json!({"mix": {"reason": 1}}), "`reason`"),
+        ("long-output", json!({"mix": {}}), "`mix`"),
+        ("mixed", json!({"parts": []}), "`weight`"),
+        ("mixed", json!({}), "`parts`"),
+        ("trace", json!({}), "`file`"),
+        ("evaluations", json!({"file": "x"}), "`models`"),
+        ("evaluations", json!({"file": "x", "models": {}}), "`qwen3-0.6b`"),
+        ("decision-log", json!({"files": "x"}), "`files`"),
     ] {
         let error = made(name, options).err().unwrap().to_string();
         assert!(error.contains(what) && error.contains(name), "{error}");
@@ -153,11 +179,11 @@ fn what_does_not_fit_is_named() {
 #[test]
 fn means_are_those_of_the_answers() {
     let mut workload = made("four-tasks", json!({})).unwrap();
-    let means = mean_answers(&mut *workload, 3, 20_000, &mut ChaCha8Rng::seed_from_u64(1));
+    let means = mean_answers(&mut *workload, 3, 8_000, &mut ChaCha8Rng::seed_from_u64(1));
     // Paper, table 2, aggregate.
     for (mean, expected) in means.iter().zip([0.3531, 0.7876, 0.8954]) {
         assert!((mean.score.unwrap() - expected).abs() < 0.01, "{mean:?}");
     }
     // exp(mu + sigma²/2) of the four: 337, 62, 562 and 731, mean 423; less what the clip at 2,000 takes.
-    assert!((means[1].output_tokens.unwrap() - 423.0).abs() < 12.0, "{means:?}");
+    assert!((means[1].output_tokens.unwrap() - 423.0).abs() < 15.0, "{means:?}");
 }

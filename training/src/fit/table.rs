@@ -2,9 +2,9 @@
 
 use bear::predict::{
     Forest, Pca, SplitMetrics, bundle,
+    digest::fraction,
     features::{self, ACCURACY_FEATURES, MODEL_FEATURE, OUTPUT_LENGTH_FEATURES, PROMPT_FEATURES},
 };
-use sha2::{Digest, Sha256};
 
 use super::{FitError, Order, facts};
 use crate::{
@@ -41,12 +41,6 @@ impl Part {
             Self::Fitted
         }
     }
-}
-
-/// Hashes text to 0 ≤ x < 1.
-fn fraction(text: &str) -> f64 {
-    let bits = Sha256::digest(text).iter().take(8).fold(0_u64, |bits, byte| (bits << 8) | u64::from(*byte));
-    (bits >> 11) as f64 / (1_u64 << 53) as f64
 }
 
 /// What a regressor predicts.

@@ -27,6 +27,7 @@ use crate::{
     draw,
     lab::{RunLine, Scenario},
 };
+use super::supplies::{self, SCENARIOS};
 use list::{FIGURES, Inputs};
 use notes::Notes;
 
@@ -46,9 +47,6 @@ pub struct Args {
     /// Where to write; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
-    /// The scenarios that were played, for the table of settings; a folder that is not there leaves it out.
-    #[arg(long, value_name = "DIR", default_value = "config/scenarios")]
-    scenarios: PathBuf,
     /// Verdicts and reasons by figure [default: those built in, config/scenarios/notes.yaml].
     #[arg(long, value_name = "FILE")]
     notes: Option<PathBuf>,
@@ -68,7 +66,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
     };
     let inputs = Inputs {
         lines: read_results(&args.results)?,
-        scenarios: read_scenarios(&args.scenarios)?,
+        scenarios: built_in_scenarios()?,
         batches: latency::batches()?,
     };
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make `{}`", args.out.display()))?;
@@ -120,13 +118,8 @@ fn read_results(folder: &Path) -> anyhow::Result<Vec<RunLine>> {
     Ok(lines)
 }
 
-fn read_scenarios(folder: &Path) -> anyhow::Result<Vec<Scenario>> {
-    if !folder.is_dir() {
-        return Ok(Vec::new());
-    }
-    let files = files_of(folder, "yaml")?;
-    let scenarios = files.iter().filter(|file| file.file_stem().is_some_and(|stem| stem != "notes"));
-    scenarios.map(|file| Ok(Scenario::parse(&read(file)?, &file.display().to_string())?)).collect()
+fn built_in_scenarios() -> anyhow::Result<Vec<Scenario>> {
+    SCENARIOS.iter().map(|built_in| supplies::scenario(built_in.name)).collect()
 }
 
 fn files_of(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
