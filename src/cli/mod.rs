@@ -54,7 +54,6 @@ enum Command {
     Lab(lab::Args),
     Config(config::Args),
     Store(store::Args),
-    Lab(lab::Args),
 }
 
 impl Command {
@@ -71,7 +70,6 @@ impl Command {
             Self::Lab(args) => lab::run(args),
             Self::Config(args) => config::run(args),
             Self::Store(args) => store::run(args),
-            Self::Lab(args) => lab::run(args),
         }
     }
 }

@@ -5,17 +5,17 @@
 //! router through it and yields one [`RunLine`]. Everything is a function of the scenario and its seed.
 
 pub mod arrivals;
+pub mod figures;
 pub mod fleet;
 pub mod grid;
-pub mod figures;
 mod item;
 mod line;
 mod metrics;
 mod options;
 mod scenario;
+mod trace;
 pub mod tune;
 pub mod whatif;
-mod trace;
 pub mod workload;
 
 pub use item::{Answer, FollowUp, Item};

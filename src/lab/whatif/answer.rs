@@ -12,7 +12,9 @@ use super::{
     world::{HYPOTHESES, Stage, World},
 };
 use crate::{
-    domain::{Candidate, CountSource, Ineligible, Named, Prediction, PromptCount, Query, Reason, Tradeoff},
+    domain::{
+        Candidate, CountSource, Ineligible, ModelId, Named, Prediction, PromptCount, Query, Reason, Tradeoff,
+    },
     lab::LabError,
     policy::{self, Choice, PolicyConfig},
 };
@@ -250,8 +252,16 @@ impl Replayer {
                 let views = self.stage.views(hypothesis, kept, &self.roster.seats, against);
                 let missed_here = Cell::default();
                 let models = models.clone();
-                let rebuilt =
-                    Rebuilt { row, kept, hypothesis, views, models, against, unestimated, missed: missed_here };
+                let rebuilt = Rebuilt {
+                    row,
+                    kept,
+                    hypothesis,
+                    views,
+                    models,
+                    against,
+                    unestimated,
+                    missed: missed_here,
+                };
                 choices.extend(match query.named {
                     Named::Model(_) => policy::pinned(query, &rebuilt, rng),
                     Named::Virtual => world.policy(policy).and_then(|p| p.choose(query, &rebuilt, rng)),

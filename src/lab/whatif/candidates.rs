@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     affinity::Ranked,
-    domain::{Candidate, Estimate, EstimateSource, Horizon, InstanceView, ModelId, NoEstimate, Prediction, Ttft},
+    domain::{
+        Candidate, Estimate, EstimateSource, Horizon, InstanceView, ModelId, NoEstimate, Prediction, Ttft,
+    },
     policy::Candidates,
 };
 

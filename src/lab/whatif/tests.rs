@@ -63,6 +63,7 @@ fn row(mut candidates: Vec<Candidate>, chosen: usize, propensity: f64) -> Logged
             delta_per_s: 0.0,
             ttft_target_ms: Some(300.0),
             propensity,
+            believed_latency_s: None,
             candidates,
         },
         query: Query {

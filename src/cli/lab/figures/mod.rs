@@ -22,12 +22,12 @@ use std::{
 
 use anyhow::{Context, ensure};
 
+use super::supplies::{self, SCENARIOS};
 use crate::{
     cli::print,
     draw,
     lab::{RunLine, Scenario},
 };
-use super::supplies::{self, SCENARIOS};
 use list::{FIGURES, Inputs};
 use notes::Notes;
 

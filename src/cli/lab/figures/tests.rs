@@ -27,7 +27,6 @@ fn made_in(folder: &Path, lines: &[RunLine], notes: &str, svg_only: bool) -> Str
     run(Args {
         results: folder.join("results"),
         out: folder.join("out"),
-        scenarios: folder.join("scenarios"),
         notes: Some(folder.join("scenarios/notes.yaml")),
         svg_only,
     })
