@@ -51,5 +51,6 @@ lint: tools ## Check format, lints, docs and licences
 bench: tools ## Run the benches
 	$(CARGO) bench --locked --benches
 
-bundle: training-tools ## Train models/demo again from its seed
+bundle: training-tools ## Train models/demo and models/lab again from their seeds
 	PATH="$(TRAINING_TOOLS)/bin:$$PATH" $(CARGO) run --release --locked --package bear-training -- demo --out models/demo
+	PATH="$(TRAINING_TOOLS)/bin:$$PATH" $(CARGO) run --release --locked --package bear-training -- lab --out models/lab

@@ -15,11 +15,15 @@ new_enough() { # a cmake command
   [ "$1" -gt 3 ] || { [ "$1" -eq 3 ] && [ "$2" -ge 28 ]; }
 }
 
-# bindgen loads libclang at build time.
+# bindgen loads libclang at build time. The C++ interface (libclang-cpp) is another library.
 has_libclang() {
-  [ -n "${LIBCLANG_PATH:-}" ] || ldconfig -p 2>/dev/null | grep -q 'libclang[-.]' ||
-    compgen -G '/usr/lib/llvm-*/lib/libclang*.so*' >/dev/null || command -v llvm-config >/dev/null ||
-    [ -e /Library/Developer/CommandLineTools/usr/lib/libclang.dylib ]
+  local folder
+  [ -n "${LIBCLANG_PATH:-}" ] || ldconfig -p 2>/dev/null | grep -Eq 'libclang(-[0-9.]+)?\.so' ||
+    [ -e /Library/Developer/CommandLineTools/usr/lib/libclang.dylib ] && return
+  for folder in /usr/lib/llvm-*/lib "$(llvm-config --libdir 2>/dev/null)"; do
+    compgen -G "$folder/libclang.*" >/dev/null || compgen -G "$folder/libclang-[0-9]*" >/dev/null && return
+  done
+  return 1
 }
 
 missing=()

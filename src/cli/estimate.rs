@@ -16,10 +16,10 @@ use crate::latency::lines::{self, LineOptions};
 pub struct Args {
     /// The file to read; `-` is standard input.
     file: PathBuf,
-    /// Replays step by step. Every estimate does so today; this keeps it when a faster replay exists.
+    /// Replays step by step: slower, with the same answer.
     #[arg(long)]
     plain: bool,
-    /// Adds the replayed batches to each answer.
+    /// Adds the replayed batches to each answer; replays step by step.
     ///
     /// A trace ends after 100,000 batches or a million ids, and the answer then has "trace_truncated": true.
     /// In it the query is called `query` and unlisted requests `beyond0`, `beyond1`, …; a resident of such a
@@ -33,9 +33,8 @@ pub struct Args {
 /// # Errors
 /// The input cannot be read, the output cannot be written, or some line had an error.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    // The plain replay is the only one, with the flag and without.
-    let Args { file, plain: _, trace } = args;
-    let options = LineOptions { trace, ..LineOptions::default() };
+    let Args { file, plain, trace } = args;
+    let options = LineOptions { plain, trace, ..LineOptions::default() };
     json_lines::answer(&file, |line, output| answer_line(line, output, options))
 }
 

@@ -117,6 +117,10 @@ fn sentence(decision: &Decision) -> String {
         Reason::Pinned => format!("The request named {}; {who} was taken among its replicas.", chosen.model),
         Reason::RoundRobin => format!("It was the turn of {who}."),
         Reason::ShortestQueue => format!("{who} has the fewest requests waiting and running."),
+        Reason::Score => format!("{who} has the best score by the policy's own rule."),
+        Reason::LeastLatency => format!("{who} has the least latency by the policy's own measure."),
+        Reason::LeastLoad => format!("{who} has the least load by the policy's own measure."),
+        Reason::CacheHit => format!("{who} was sent the longest beginning of this prompt before."),
         Reason::Retry => format!("An earlier attempt failed; {who} was taken next."),
     };
     let others = decision.candidates.iter().filter(|row| row.interchangeable && !row.chosen).count();
@@ -228,6 +232,7 @@ mod tests {
             delta_per_s: 0.0,
             ttft_target_ms: Some(500.0),
             propensity: 1.0,
+            believed_latency_s: None,
             candidates: vec![
                 Candidate { chosen: true, interchangeable: true, ..row("big-0", "qwen3-8b") },
                 Candidate { interchangeable: true, ..row("big-1", "qwen3-8b") },
@@ -269,6 +274,10 @@ mod tests {
             Reason::Pinned,
             Reason::RoundRobin,
             Reason::ShortestQueue,
+            Reason::Score,
+            Reason::LeastLatency,
+            Reason::LeastLoad,
+            Reason::CacheHit,
             Reason::Retry,
         ] {
             let text = sentence(&Decision { reason, propensity: 0.5, ..decision() });

@@ -7,12 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{
-    Config, ConfigError, InstanceConfig, Loaded, ModelConfig, bundle::read_bundle, nearest::suggestion,
-    range::Ranges,
-};
+use super::{Config, ConfigError, InstanceConfig, Loaded, ModelConfig, bundle::read_bundle, range::Ranges};
 use crate::{
-    domain::{InstanceId, InstanceSpec, ModelId, ModelIndex, ModelSpec, Now},
+    domain::{InstanceId, InstanceSpec, ModelId, ModelIndex, ModelSpec, Now, suggestion},
     gateway::GatewayError,
     policy::POLICIES,
     pool::PoolError,

@@ -4,7 +4,8 @@ use std::{fs, path::PathBuf};
 
 use serde_json::Value;
 
-use super::{Config, ConfigError, Place, nearest::suggestion, place::Places};
+use super::{Config, ConfigError, Place, place::Places};
+use crate::domain::suggestion;
 
 /// What environment variables start with: `BEAR__STORE__URL` sets `store.url`.
 const PREFIX: &str = "BEAR__";

@@ -9,7 +9,6 @@ mod bundle;
 mod check;
 mod error;
 mod load;
-mod nearest;
 mod place;
 mod range;
 mod schema;

@@ -24,6 +24,14 @@ pub enum Reason {
     RoundRobin,
     /// Fewest residents.
     ShortestQueue,
+    /// Best by a score of the policy's own.
+    Score,
+    /// Least latency by the policy's own measure.
+    LeastLatency,
+    /// Least load by the policy's own measure.
+    LeastLoad,
+    /// It was sent the longest prefix of the prompt before.
+    CacheHit,
     /// Another instance after a failed attempt.
     Retry,
 }
@@ -40,6 +48,10 @@ impl Reason {
             Self::Pinned => "pinned",
             Self::RoundRobin => "round-robin",
             Self::ShortestQueue => "shortest-queue",
+            Self::Score => "score",
+            Self::LeastLatency => "least-latency",
+            Self::LeastLoad => "least-load",
+            Self::CacheHit => "cache-hit",
             Self::Retry => "retry",
         }
     }
@@ -165,6 +177,9 @@ pub struct Decision {
     pub ttft_target_ms: Option<f64>,
     /// Probability that the policy would pick this instance again from the same state.
     pub propensity: f64,
+    /// The latency that the policy itself believes of its choice, seconds; absent: it believes none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub believed_latency_s: Option<f64>,
     /// One row an instance, in pool order.
     pub candidates: Vec<Candidate>,
 }

@@ -8,6 +8,7 @@ mod decision;
 mod estimate;
 mod instance;
 mod model;
+mod nearest;
 mod outcome;
 mod prediction;
 mod query;
@@ -19,6 +20,7 @@ pub use decision::{Candidate, Decision, Ineligible, Leg, Placement, Reason, Role
 pub use estimate::{Estimate, EstimateSource, Horizon, NoEstimate, Ttft};
 pub use instance::{Basis, BasisSource, Dispatched, InstanceId, InstanceSpec, InstanceView, Load};
 pub use model::{Capabilities, Modalities, ModelId, ModelIndex, ModelSpec, Price};
+pub(crate) use nearest::suggestion;
 pub use outcome::{Ending, Outcome};
 pub use prediction::Prediction;
 pub use query::{

@@ -30,6 +30,17 @@ pub struct Member {
     pub origin: Origin,
 }
 
+/// The first of `running`, each decoding one token or finished. Whoever forms behind them keeps their
+/// counts elsewhere: what [`super::EngineState`] says of their tokens and blocks may be out of date. The blocks of
+/// their tokens are taken from the free ones already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lead {
+    /// How many they are.
+    pub requests: usize,
+    /// Tokens they get, one each that decodes.
+    pub tokens: u32,
+}
+
 /// The outcome of one formation. Kept and refilled, so that forming allocates nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {

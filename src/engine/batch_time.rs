@@ -84,6 +84,35 @@ impl BatchTime {
             .saturating_add(self.b3.saturating_mul(pairs))
             .saturating_add(self.b4.saturating_mul(i128::from(work.emitting)))
     }
+
+    /// Returns the run that begins with `first`, a batch whose every member decodes; `None` where a
+    /// coefficient is negative or the first batch's time overflows.
+    #[must_use]
+    pub fn decode_run(&self, first: &BatchWork) -> Option<DecodeRun> {
+        if [self.b0, self.b1, self.b2, self.b3, self.b4].iter().any(|&b| b < 0) {
+            return None;
+        }
+        let growth = self.b2.checked_mul(i128::from(first.tokens))?;
+        let duration = self.duration(first);
+        (duration < i128::MAX).then_some(DecodeRun { first: duration, growth })
+    }
+}
+
+/// The durations of a run of batches with the same members, each decoding one token a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DecodeRun {
+    first: i128,
+    growth: i128,
+}
+
+impl DecodeRun {
+    /// Returns how long the first `steps` batches take together, attoseconds; `None` on overflow.
+    #[must_use]
+    pub fn duration(&self, steps: u64) -> Option<i128> {
+        let steps = i128::from(steps);
+        let pairs = steps.checked_mul((steps - 1).max(0))? / 2;
+        steps.checked_mul(self.first)?.checked_add(pairs.checked_mul(self.growth)?)
+    }
 }
 
 /// Rounds seconds to whole attoseconds.

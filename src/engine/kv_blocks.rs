@@ -74,6 +74,24 @@ impl BlockCounts {
         self.counts.push(count);
     }
 
+    /// Takes free blocks before it is told who holds them; a caller checks [`KvBlocks::free`] first.
+    pub fn take_ahead(&mut self, blocks: u32) {
+        self.free -= blocks;
+    }
+
+    /// Gives blocks taken ahead back.
+    pub fn give_back(&mut self, blocks: u32) {
+        self.free += blocks;
+    }
+
+    /// Says who holds blocks taken ahead: a running request, up to `num_tokens` tokens.
+    pub fn settle(&mut self, slot: Slot, num_tokens: u32) {
+        let count = &mut self.counts[slot];
+        let more = self.config.blocks_for(num_tokens).saturating_sub(count.held);
+        count.held += more;
+        count.exclusive = count.exclusive.saturating_add(more);
+    }
+
     /// Returns what is counted of a resident.
     #[must_use]
     pub fn count(&self, slot: Slot) -> BlockCount {
@@ -115,11 +133,9 @@ impl KvBlocks for BlockCounts {
     }
 
     fn extend(&mut self, slot: Slot, num_tokens: u32) {
-        let count = &mut self.counts[slot];
-        let need = self.config.blocks_for(num_tokens).saturating_sub(count.held);
-        self.free -= need;
-        count.held += need;
-        count.exclusive = count.exclusive.saturating_add(need);
+        let need = self.config.blocks_for(num_tokens).saturating_sub(self.counts[slot].held);
+        self.take_ahead(need);
+        self.settle(slot, num_tokens);
     }
 
     /// A preempted request is taken to find nothing of its blocks again.

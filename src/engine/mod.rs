@@ -17,8 +17,10 @@ mod vllm;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{Batch, Member, Origin};
-pub use batch_time::{ATTOSECONDS_PER_S, ATTOSECONDS_PER_US, BatchTime, BatchWork, attoseconds, seconds};
+pub use batch::{Batch, Lead, Member, Origin};
+pub use batch_time::{
+    ATTOSECONDS_PER_S, ATTOSECONDS_PER_US, BatchTime, BatchWork, DecodeRun, attoseconds, seconds,
+};
 pub use block_cache::{BlockCache, Departure};
 pub use config::SchedulerConfig;
 pub use driver::{Admission, BatchMember, BatchShape, Counters, Engine, Event, NewRequest};
@@ -34,6 +36,13 @@ pub trait BatchScheduler<K: KvBlocks>: Send {
     /// Forms the next batch from the resident set: moves admitted and preempted requests between the
     /// lists, takes and frees blocks, and fills `batch`. Computed tokens move on when it is applied.
     fn form(&mut self, state: &mut EngineState<K>, batch: &mut Batch);
+
+    /// Forms the next batch as [`Self::form`] would, told what its lead gets, and fills `batch` with the
+    /// members behind the lead. Returns false, with nothing changed but `batch`, where someone would be
+    /// preempted or where it cannot do with a lead; then every request must be told and `form` decides.
+    fn form_behind_lead(&mut self, _state: &mut EngineState<K>, _batch: &mut Batch, _lead: Lead) -> bool {
+        false
+    }
 
     /// Returns what a snapshot must carry beyond the residents; vLLM needs nothing.
     fn scheduler_state(&self) -> Option<Value> {

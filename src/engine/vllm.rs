@@ -4,7 +4,7 @@
 //! ran short. There is no prefill phase and no decode phase: only tokens computed and tokens known.
 
 use super::{
-    Batch, BatchScheduler, EngineState, KvBlocks, Member, Origin, RequestStatus, SchedulerConfig,
+    Batch, BatchScheduler, EngineState, KvBlocks, Lead, Member, Origin, RequestStatus, SchedulerConfig,
     SchedulerEntry, Slot,
 };
 use crate::domain::snapshot::QueuePolicy;
@@ -33,10 +33,25 @@ impl<K: KvBlocks> BatchScheduler<K> for VllmV1 {
             state,
             batch,
         };
-        step.schedule_running();
+        step.schedule_running(0);
         if step.batch.preempted.is_empty() {
             step.schedule_waiting();
         }
+    }
+
+    fn form_behind_lead(&mut self, state: &mut EngineState<K>, batch: &mut Batch, lead: Lead) -> bool {
+        batch.clear();
+        let Some(token_budget) = state.config.max_num_batched_tokens.checked_sub(lead.tokens) else {
+            return false;
+        };
+        let long_prefill_token_threshold = threshold(state);
+        let mut step = Step { token_budget, long_prefill_token_threshold, state, batch };
+        let fits = step.running_fits(lead.requests);
+        if fits {
+            step.schedule_running(lead.requests);
+            step.schedule_waiting();
+        }
+        fits
     }
 }
 
@@ -63,11 +78,30 @@ impl<K: KvBlocks> Step<'_, K> {
         self.state.config
     }
 
-    fn schedule_running(&mut self) {
-        let mut req_index = 0;
+    /// Returns whether the running requests from a position on get their blocks without a preemption.
+    fn running_fits(&self, first: usize) -> bool {
+        let (mut token_budget, mut free) = (self.token_budget, self.state.kv.free());
+        for &slot in &self.state.running[first..] {
+            let num_new_tokens = self.num_new_running_tokens(slot, token_budget);
+            if num_new_tokens == 0 {
+                continue;
+            }
+            let num_tokens = self.state.requests[slot].num_computed_tokens + num_new_tokens;
+            let blocks = self.config().blocks_for(num_tokens).saturating_sub(self.state.kv.held(slot));
+            if blocks > free {
+                return false;
+            }
+            free -= blocks;
+            token_budget -= num_new_tokens;
+        }
+        true
+    }
+
+    fn schedule_running(&mut self, first: usize) {
+        let mut req_index = first;
         while req_index < self.state.running.len() && self.token_budget > 0 {
             let slot = self.state.running[req_index];
-            let num_new_tokens = self.num_new_running_tokens(slot);
+            let num_new_tokens = self.num_new_running_tokens(slot, self.token_budget);
             if num_new_tokens == 0 {
                 req_index += 1;
                 continue;
@@ -90,8 +124,8 @@ impl<K: KvBlocks> Step<'_, K> {
         }
     }
 
-    /// Returns the tokens a running request gets now; a finished one gets none.
-    fn num_new_running_tokens(&self, slot: Slot) -> u32 {
+    /// Returns the tokens a running request gets of a budget; a finished one gets none.
+    fn num_new_running_tokens(&self, slot: Slot, token_budget: u32) -> u32 {
         let request = &self.state.requests[slot];
         if request.is_finished() {
             return 0;
@@ -101,7 +135,7 @@ impl<K: KvBlocks> Step<'_, K> {
             .num_tokens()
             .saturating_sub(request.num_computed_tokens)
             .min(self.long_prefill_token_threshold)
-            .min(self.token_budget)
+            .min(token_budget)
             .min(to_model_end)
     }
 

@@ -6,13 +6,18 @@
 
 pub mod arrivals;
 pub mod figures;
+pub mod fleet;
+pub mod grid;
 mod item;
 mod line;
+mod metrics;
+mod options;
 mod scenario;
 pub mod workload;
 
 pub use item::{Answer, FollowUp, Item};
 pub use line::{Interval, Metrics, Quantiles, RequestRecord, RunKey, RunLine, Share};
+pub use options::data_files;
 pub use scenario::{
     Failure, Misfit, Named, PoolModel, PredictorChoice, RouterChoice, Scenario, SnapshotRule, Sweep,
     TargetRule,

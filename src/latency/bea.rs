@@ -6,7 +6,7 @@
 use super::{
     Estimator, EstimatorEntry, EstimatorSetup,
     prefill_throughput::PrefillThroughput,
-    replay::{Ended, Goal, Place, Replayed, Scenario, StateError, plain},
+    replay::{Ended, Goal, Place, Replayed, Scenario, Scratches, StateError, fast},
 };
 use crate::{
     domain::{
@@ -25,9 +25,10 @@ pub(super) const ENTRY: EstimatorEntry = EstimatorEntry {
 
 /// The replaying estimator; hands views without state or coefficients, and states that cannot be replayed,
 /// on to eq. 8.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Bea {
     step_limit: u64,
+    scratches: Scratches,
     otherwise: PrefillThroughput,
 }
 
@@ -35,7 +36,11 @@ impl Bea {
     /// Makes it with its fallback.
     #[must_use]
     pub fn new(setup: &EstimatorSetup) -> Self {
-        Self { step_limit: setup.config.step_limit, otherwise: PrefillThroughput::new(setup) }
+        Self {
+            step_limit: setup.config.step_limit,
+            scratches: Scratches::default(),
+            otherwise: PrefillThroughput::new(setup),
+        }
     }
 
     /// Returns what a replay says; absent where the state breaks its rules.
@@ -60,7 +65,8 @@ impl Bea {
             Horizon::Tokens(tokens) => tokens.max(1),
             Horizon::Completion => u32::MAX,
         };
-        let replayed = plain(&scenario, Goal { output_tokens, step_limit: self.step_limit });
+        let goal = Goal { output_tokens, step_limit: self.step_limit };
+        let replayed = self.scratches.lend(|scratch| fast(&scenario, goal, scratch));
         let mut estimate = Estimate {
             ttft: Err(NoEstimate::Unschedulable),
             e2e_s: None,

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::replay::{Ended, Goal, Replayed, STEP_LIMIT, Scenario, Start, StateError, Step};
+use super::replay::{Ended, Goal, Replayed, STEP_LIMIT, Scenario, Scratch, Start, StateError, Step};
 use crate::{
     domain::{BatchTimeCoefficients, Dispatched, QueryLoad, Timestamp, snapshot::SCHEMA, snapshot::Snapshot},
     engine::{BatchTime, EngineError},
@@ -69,7 +69,9 @@ pub const MAX_COEFFICIENT_S: f64 = 1e6;
 /// What one line asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct LineOptions {
-    /// Adds the batches.
+    /// Replays step by step.
+    pub plain: bool,
+    /// Adds the batches; replays step by step.
     pub trace: bool,
     /// Steps after which it gives up.
     pub step_limit: u64,
@@ -77,7 +79,7 @@ pub struct LineOptions {
 
 impl Default for LineOptions {
     fn default() -> Self {
-        Self { trace: false, step_limit: STEP_LIMIT }
+        Self { plain: false, trace: false, step_limit: STEP_LIMIT }
     }
 }
 
@@ -193,7 +195,7 @@ fn on_one_line(source: &serde_json::Error) -> String {
     }
 }
 
-/// Answers one input line by the plain replay.
+/// Answers one input line.
 ///
 /// # Errors
 /// The line is not valid JSON of the expected form, or its state breaks a rule of the replay.
@@ -263,11 +265,15 @@ fn replayed(scenario: &Scenario<'_>, options: LineOptions) -> Result<Answer, Sta
     let names = start.names().clone();
     let mut trace = options.trace.then(Trace::default);
     let goal = Goal { output_tokens: 1, step_limit: options.step_limit };
-    let Replayed { ended, wait, ttft, steps, .. } = start.plain(goal, |step: Step<'_>| {
-        if let Some(trace) = &mut trace {
-            trace.push(step, |slot| names.name(slot).id(scenario).into_owned());
-        }
-    });
+    let replayed = match options.plain || options.trace {
+        true => start.plain(goal, |step: Step<'_>| {
+            if let Some(trace) = &mut trace {
+                trace.push(step, |slot| names.name(slot).id(scenario).into_owned());
+            }
+        }),
+        false => start.fast(goal, &mut Scratch::default()),
+    };
+    let Replayed { ended, wait, ttft, steps, .. } = replayed;
     let reason = match ended {
         Ended::Reached => None,
         Ended::Unschedulable => Some("unschedulable"),

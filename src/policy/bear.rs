@@ -5,10 +5,18 @@ use rand::RngCore;
 use serde::Deserialize;
 
 use super::{
-    Candidates, Choice, RoutingPolicy,
+    Candidates, Choice, PolicyEntry, RoutingPolicy,
     rank::{better_utility, first_feasible, least_ttft, rank_set},
+    registry::parse,
 };
 use crate::domain::{Query, Reason};
+
+/// The registry's line.
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "bear",
+    summary: "highest utility among instances predicted to meet the TTFT target (eq. 5)",
+    build: |options| parse::<Options>(ENTRY.name, options).map(|_| Box::new(Bear) as _),
+};
 
 /// The constrained policy.
 ///
@@ -21,11 +29,11 @@ pub struct Bear;
 /// Options of [`Bear`]: none.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Options {}
+struct Options {}
 
 impl RoutingPolicy for Bear {
     fn name(&self) -> &'static str {
-        "bear"
+        ENTRY.name
     }
 
     fn choose(&self, query: &Query, candidates: &dyn Candidates, rng: &mut dyn RngCore) -> Option<Choice> {

@@ -3,8 +3,15 @@
 use rand::RngCore;
 use serde::Deserialize;
 
-use super::{Candidates, Choice, RoutingPolicy, rank::better_utility};
+use super::{Candidates, Choice, PolicyEntry, RoutingPolicy, rank::better_utility, registry::parse};
 use crate::domain::{Horizon, Query, Reason};
+
+/// The registry's line.
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "bear-lagrangian",
+    summary: "highest utility less delta times predicted TTFT (eq. 7)",
+    build: |options| parse::<Options>(ENTRY.name, options).map(|_| Box::new(BearLagrangian) as _),
+};
 
 /// The relaxed policy: argmax U − δ·TTFT; ties by utility, then in order.
 ///
@@ -17,11 +24,11 @@ pub struct BearLagrangian;
 /// Options of [`BearLagrangian`]: none; δ comes with the query.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Options {}
+struct Options {}
 
 impl RoutingPolicy for BearLagrangian {
     fn name(&self) -> &'static str {
-        "bear-lagrangian"
+        ENTRY.name
     }
 
     fn choose(&self, query: &Query, candidates: &dyn Candidates, _rng: &mut dyn RngCore) -> Option<Choice> {

@@ -3,8 +3,15 @@
 use rand::{Rng, RngCore};
 use serde::Deserialize;
 
-use super::{Candidates, Choice, RoutingPolicy, rank::better_utility};
+use super::{Candidates, Choice, PolicyEntry, RoutingPolicy, rank::better_utility, registry::parse};
 use crate::domain::{Query, Reason};
+
+/// The registry's line.
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "latency-agnostic",
+    summary: "highest utility, blind to load",
+    build: |options| parse::<Options>(ENTRY.name, options).map(|_| Box::new(LatencyAgnostic) as _),
+};
 
 /// Takes the highest utility; equal ones (replicas) are drawn uniformly.
 #[derive(Clone, Copy, Debug, Default)]
@@ -13,11 +20,11 @@ pub struct LatencyAgnostic;
 /// Options of [`LatencyAgnostic`]: none.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Options {}
+struct Options {}
 
 impl RoutingPolicy for LatencyAgnostic {
     fn name(&self) -> &'static str {
-        "latency-agnostic"
+        ENTRY.name
     }
 
     fn choose(&self, _query: &Query, candidates: &dyn Candidates, rng: &mut dyn RngCore) -> Option<Choice> {

@@ -5,13 +5,26 @@
 
 mod bear;
 mod bear_lagrangian;
+mod block;
+mod dynamo;
 mod latency_agnostic;
+mod lmdeploy;
+mod lmdeploy_observed;
+mod pair;
+mod power_of_two;
+mod prefix_index;
 mod rank;
 mod registry;
 mod round_robin;
+mod route_balance;
+mod score;
+mod sglang_cache_aware;
 mod shortest_queue;
+mod state;
 #[cfg(test)]
 mod tests;
+mod vllm_sr;
+mod weighted;
 
 use rand::RngCore;
 
@@ -25,7 +38,7 @@ pub use shortest_queue::ShortestQueue;
 
 use crate::{
     affinity::Ranked,
-    domain::{Estimate, Horizon, InstanceView, Outcome, Placement, Prediction, Query, Reason},
+    domain::{Estimate, Horizon, InstanceView, ModelId, Outcome, Placement, Prediction, Query, Reason},
 };
 
 /// Picks one of the eligible candidates.
@@ -57,6 +70,10 @@ pub trait Candidates {
     }
     /// Returns the pool position of candidate `i`, as placements and outcomes name it.
     fn position(&self, i: usize) -> usize;
+    /// Returns the name of candidate `i`'s model, as configuration names it; absent: not told.
+    fn model_id(&self, _i: usize) -> Option<&ModelId> {
+        None
+    }
     /// Returns what is known of candidate `i`.
     fn view(&self, i: usize) -> &InstanceView;
     /// Returns accuracy, length, cost and utility of candidate `i`.

@@ -2,7 +2,7 @@
 
 use std::{cmp::Ordering, time::Duration};
 
-use rand::RngCore;
+use rand::{Rng, RngCore};
 
 use super::{Candidates, Choice};
 use crate::{
@@ -87,4 +87,17 @@ pub fn pinned(query: &Query, candidates: &dyn Candidates, rng: &mut dyn RngCore)
         }
         None => Some(Choice::single(least_ttft(candidates)?, Reason::Pinned)),
     }
+}
+
+/// Draws uniformly among the positions of the least value; returns the drawn one with its probability.
+pub(super) fn draw_least(values: &[f64], rng: &mut dyn RngCore) -> Option<(usize, f64)> {
+    let least = values.iter().copied().min_by(f64::total_cmp)?;
+    let tied: Vec<usize> = (0..values.len()).filter(|&i| values[i].total_cmp(&least).is_eq()).collect();
+    let drawn = if tied.len() == 1 { tied[0] } else { tied[rng.random_range(0..tied.len())] };
+    Some((drawn, 1.0 / tied.len() as f64))
+}
+
+/// Returns the position of the least value, the first among equals.
+pub(super) fn first_least(values: &[f64]) -> Option<usize> {
+    (0..values.len()).min_by(|&a, &b| values[a].total_cmp(&values[b]))
 }

@@ -5,9 +5,10 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use super::{
-    Bear, BearLagrangian, LatencyAgnostic, RoundRobin, RoutingPolicy, ShortestQueue, bear_lagrangian,
-    latency_agnostic, round_robin, shortest_queue,
+    RoutingPolicy, bear, bear_lagrangian, block, dynamo, latency_agnostic, lmdeploy, lmdeploy_observed,
+    power_of_two, round_robin, route_balance, score, sglang_cache_aware, shortest_queue, vllm_sr,
 };
+use crate::domain::suggestion;
 
 /// Makes a policy from its own options.
 type Build = fn(&Map<String, Value>) -> Result<Box<dyn RoutingPolicy>, PolicyError>;
@@ -24,42 +25,20 @@ pub struct PolicyEntry {
 
 /// Every policy, sorted by name.
 pub const POLICIES: &[PolicyEntry] = &[
-    PolicyEntry {
-        name: "bear",
-        summary: "highest utility among instances predicted to meet the TTFT target (eq. 5)",
-        build: |options| parse::<super::bear::Options>("bear", options).map(|_| Box::new(Bear) as _),
-    },
-    PolicyEntry {
-        name: "bear-lagrangian",
-        summary: "highest utility less delta times predicted TTFT (eq. 7)",
-        build: |options| {
-            parse::<bear_lagrangian::Options>("bear-lagrangian", options)
-                .map(|_| Box::new(BearLagrangian) as _)
-        },
-    },
-    PolicyEntry {
-        name: "latency-agnostic",
-        summary: "highest utility, blind to load",
-        build: |options| {
-            parse::<latency_agnostic::Options>("latency-agnostic", options)
-                .map(|_| Box::new(LatencyAgnostic) as _)
-        },
-    },
-    PolicyEntry {
-        name: "round-robin",
-        summary: "every eligible instance in turn",
-        build: |options| {
-            parse::<round_robin::Options>("round-robin", options)
-                .map(|_| Box::new(RoundRobin::default()) as _)
-        },
-    },
-    PolicyEntry {
-        name: "shortest-queue",
-        summary: "fewest waiting and running requests",
-        build: |options| {
-            parse::<shortest_queue::Options>("shortest-queue", options).map(|_| Box::new(ShortestQueue) as _)
-        },
-    },
+    bear::ENTRY,
+    bear_lagrangian::ENTRY,
+    block::ENTRY,
+    dynamo::ENTRY,
+    latency_agnostic::ENTRY,
+    lmdeploy::ENTRY,
+    lmdeploy_observed::ENTRY,
+    power_of_two::ENTRY,
+    round_robin::ENTRY,
+    route_balance::ENTRY,
+    score::ENTRY,
+    sglang_cache_aware::ENTRY,
+    shortest_queue::ENTRY,
+    vllm_sr::ENTRY,
 ];
 
 /// The `routing.policy` section of the configuration.
@@ -82,12 +61,12 @@ impl PolicyConfig {
     /// Makes the policy.
     ///
     /// # Errors
-    /// [`PolicyError`] where the name or an option is unknown.
+    /// [`PolicyError`] where the name or an option is unknown, or a value is outside its range.
     pub fn build(&self) -> Result<Box<dyn RoutingPolicy>, PolicyError> {
         let entry = POLICIES.iter().find(|entry| entry.name == self.name);
-        let entry = entry.ok_or_else(|| PolicyError::Unknown {
-            name: self.name.clone(),
-            nearest: nearest(&self.name, POLICIES.iter().map(|entry| entry.name)),
+        let entry = entry.ok_or_else(|| {
+            let names: Vec<&str> = POLICIES.iter().map(|entry| entry.name).collect();
+            PolicyError::Unknown { name: self.name.clone(), suggestion: suggestion(&self.name, &names) }
         })?;
         (entry.build)(&self.options)
     }
@@ -97,12 +76,12 @@ impl PolicyConfig {
 #[derive(Debug, thiserror::Error)]
 pub enum PolicyError {
     /// No policy has that name.
-    #[error("unknown policy `{name}`; did you mean `{nearest}`?")]
+    #[error("unknown policy `{name}`; {suggestion}")]
     Unknown {
         /// What was asked for.
         name: String,
-        /// The registered name nearest to it.
-        nearest: &'static str,
+        /// The nearest registered name, or all of them.
+        suggestion: String,
     },
     /// The options do not fit the policy.
     #[error("options of policy `{name}`: {source}")]
@@ -112,30 +91,38 @@ pub enum PolicyError {
         /// What does not fit.
         source: serde_json::Error,
     },
+    /// An option is outside its range.
+    #[error("options of policy `{name}`: `{option}` is {value}; give {allowed}")]
+    OutOfRange {
+        /// The policy.
+        name: &'static str,
+        /// The option.
+        option: String,
+        /// Its value.
+        value: f64,
+        /// What it may be.
+        allowed: &'static str,
+    },
 }
 
-fn parse<T: DeserializeOwned>(name: &'static str, options: &Map<String, Value>) -> Result<T, PolicyError> {
+/// Reads a policy's own options.
+pub(super) fn parse<T: DeserializeOwned>(
+    name: &'static str,
+    options: &Map<String, Value>,
+) -> Result<T, PolicyError> {
     serde_json::from_value(Value::Object(options.clone()))
         .map_err(|source| PolicyError::Options { name, source })
 }
 
-/// Returns the name with the least edit distance to `asked`; the first among equals.
-fn nearest(asked: &str, names: impl Iterator<Item = &'static str>) -> &'static str {
-    names.min_by_key(|name| edit_distance(asked, name)).unwrap_or("")
-}
-
-/// Returns the Levenshtein distance, characters.
-fn edit_distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, ca) in a.chars().enumerate() {
-        let mut diagonal = row[0];
-        row[0] = i + 1;
-        for (j, cb) in b.iter().enumerate() {
-            let substituted = diagonal + usize::from(ca != *cb);
-            diagonal = row[j + 1];
-            row[j + 1] = substituted.min(row[j] + 1).min(diagonal + 1);
-        }
+/// Refuses the first option whose value is negative or not finite.
+pub(super) fn not_negative(name: &'static str, options: &[(&str, f64)]) -> Result<(), PolicyError> {
+    match options.iter().find(|(_, value)| !value.is_finite() || *value < 0.0) {
+        Some(&(option, value)) => Err(PolicyError::OutOfRange {
+            name,
+            option: option.to_owned(),
+            value,
+            allowed: "a number of at least 0",
+        }),
+        None => Ok(()),
     }
-    row[b.len()]
 }

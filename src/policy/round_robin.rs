@@ -5,8 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use rand::RngCore;
 use serde::Deserialize;
 
-use super::{Candidates, Choice, RoutingPolicy};
+use super::{Candidates, Choice, PolicyEntry, RoutingPolicy, registry::parse};
 use crate::domain::{Placement, Query, Reason};
+
+/// The registry's line.
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "round-robin",
+    summary: "every eligible instance in turn",
+    build: |options| parse::<Options>(ENTRY.name, options).map(|_| Box::new(RoundRobin::default()) as _),
+};
 
 /// Takes candidate `c mod n` of the n eligible, where `c` counts the requests placed.
 #[derive(Debug, Default)]
@@ -17,11 +24,11 @@ pub struct RoundRobin {
 /// Options of [`RoundRobin`]: none.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Options {}
+struct Options {}
 
 impl RoutingPolicy for RoundRobin {
     fn name(&self) -> &'static str {
-        "round-robin"
+        ENTRY.name
     }
 
     fn choose(&self, _query: &Query, candidates: &dyn Candidates, _rng: &mut dyn RngCore) -> Option<Choice> {

@@ -3,8 +3,15 @@
 use rand::RngCore;
 use serde::Deserialize;
 
-use super::{Candidates, Choice, RoutingPolicy};
+use super::{Candidates, Choice, PolicyEntry, RoutingPolicy, registry::parse, state::residents};
 use crate::domain::{Query, Reason};
+
+/// The registry's line.
+pub(super) const ENTRY: PolicyEntry = PolicyEntry {
+    name: "shortest-queue",
+    summary: "fewest waiting and running requests",
+    build: |options| parse::<Options>(ENTRY.name, options).map(|_| Box::new(ShortestQueue) as _),
+};
 
 /// Takes the fewest residents, the first among equals.
 ///
@@ -15,19 +22,15 @@ pub struct ShortestQueue;
 /// Options of [`ShortestQueue`]: none.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Options {}
+struct Options {}
 
 impl RoutingPolicy for ShortestQueue {
     fn name(&self) -> &'static str {
-        "shortest-queue"
+        ENTRY.name
     }
 
     fn choose(&self, _query: &Query, candidates: &dyn Candidates, _rng: &mut dyn RngCore) -> Option<Choice> {
-        let residents = |i: &usize| {
-            let view = candidates.view(*i);
-            view.resident_requests.unwrap_or(view.load.requests)
-        };
-        let shortest = (0..candidates.len()).min_by_key(residents)?;
+        let shortest = (0..candidates.len()).min_by_key(|&i| residents(candidates.view(i)))?;
         Some(Choice::single(shortest, Reason::ShortestQueue))
     }
 }

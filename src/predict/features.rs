@@ -74,6 +74,37 @@ impl TryFrom<RawFeatures> for QueryFeatures {
     }
 }
 
+/// Features by their parts, for a prompt whose text is not there (a simulated one).
+#[derive(Clone, Debug, PartialEq)]
+pub struct FeatureParts<'a> {
+    /// The version: feature function and tokenizer.
+    pub version: &'a str,
+    /// Tokens under the feature tokenizer.
+    pub tokens: u32,
+    /// Characters.
+    pub characters: u32,
+    /// Sentences.
+    pub sentences: u32,
+    /// Words that the prompt asks for; absent: none.
+    pub asked_words: Option<u32>,
+    /// The cues it shows.
+    pub cues: &'a [Cue],
+    /// Signed counts that are not zero, by ascending bucket; their sizes add up to at most `tokens`.
+    pub counts: Vec<(u16, i32)>,
+}
+
+impl TryFrom<FeatureParts<'_>> for QueryFeatures {
+    type Error = PredictError;
+
+    fn try_from(parts: FeatureParts<'_>) -> Result<Self, PredictError> {
+        let FeatureParts { version, tokens, characters, sentences, asked_words, cues: seen, counts } = parts;
+        let mut cues = Cues::default();
+        seen.iter().for_each(|cue| cues.insert(*cue));
+        let version = version.to_owned();
+        RawFeatures { version, tokens, characters, sentences, asked_words, cues, counts }.try_into()
+    }
+}
+
 impl QueryFeatures {
     /// Returns the version: feature function and tokenizer.
     #[must_use]

@@ -22,7 +22,7 @@ use thiserror::Error;
 
 pub use cues::Cue;
 pub use feature_tokens::{BpeTokens, FeatureTokens};
-pub use features::{FEATURE_VERSION, QueryFeatures};
+pub use features::{FEATURE_VERSION, FeatureParts, QueryFeatures};
 pub use forest::{Forest, ForestError};
 pub use manifest::{
     BundleModel, DataSummary, FeatureManifest, FileDigest, Manifest, Metrics, SCHEMA as BUNDLE_SCHEMA,

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     affinity::{Pipeline, Ranked, Site},
-    domain::{Estimate, Horizon, InstanceView, Prediction, Query, Timestamp, Ttft},
+    domain::{Estimate, Horizon, InstanceView, ModelId, ModelSpec, Prediction, Query, Timestamp, Ttft},
     latency::Estimator,
     policy::Candidates,
 };
@@ -17,6 +17,8 @@ use crate::{
 pub(super) struct Eligible<'a> {
     pub(super) query: &'a Query,
     pub(super) rows: &'a [Row],
+    /// The pool's models, in its order.
+    pub(super) models: &'a [ModelSpec],
     /// Pool positions of the eligible rows, rising.
     pub(super) positions: Vec<usize>,
     pub(super) estimator: &'a dyn Estimator,
@@ -38,6 +40,10 @@ impl Candidates for Eligible<'_> {
 
     fn position(&self, i: usize) -> usize {
         self.positions[i]
+    }
+
+    fn model_id(&self, i: usize) -> Option<&ModelId> {
+        self.models.get(self.row(i).view.spec.model.0).map(|model| &model.id)
     }
 
     fn view(&self, i: usize) -> &InstanceView {

@@ -165,7 +165,8 @@ impl Router {
             return Err(none_usable(&self.pool, query, rows));
         }
         let (estimator, affinity) = (&*self.estimator, &self.affinity);
-        Ok(Eligible { query, rows, positions, estimator, affinity, now, observer })
+        let models = self.pool.models();
+        Ok(Eligible { query, rows, models, positions, estimator, affinity, now, observer })
     }
 
     /// Lets the policy choose; a request that names a model goes to its replicas instead.
@@ -226,6 +227,7 @@ impl Router {
             delta_per_s: query.tradeoff.delta_per_s,
             ttft_target_ms: query.ttft_target.map(|target| target.as_secs_f64() * 1e3),
             propensity: choice.propensity,
+            believed_latency_s: self.policy.believed_latency_s(query, eligible, choice.instance),
             candidates,
         }
     }

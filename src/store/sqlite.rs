@@ -350,6 +350,7 @@ impl Record {
             delta_per_s: self.delta_per_s,
             ttft_target_ms: self.ttft_target_ms,
             propensity: self.propensity,
+            believed_latency_s: None,
             candidates: serde_json::from_str(&self.candidates).map_err(fault)?,
         };
         let tokens = |count: Option<i64>| count.and_then(|n| u32::try_from(n).ok());

@@ -12,6 +12,7 @@ mod gateway_traces;
 mod predict;
 mod replay;
 mod replay_engine;
+mod replay_fast;
 mod routing;
 mod routing_fidelity;
 mod routing_sources;

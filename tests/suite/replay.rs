@@ -1,14 +1,19 @@
-//! The plain replay against worked lines: the project's own, one a rule (`tests/data/replay/`), and the
+//! Both replays against worked lines: the project's own, one a rule (`tests/data/replay/`), and the
 //! reference lines beside the shared data where `BEAR_DATA` points at it.
 
 use std::{env, fs, path::PathBuf};
 
-use bear::latency::lines::{self, LineOptions};
+use bear::latency::{
+    lines::{self, LineOptions},
+    replay::STEP_LIMIT,
+};
 use proptest::prelude::*;
 use serde_json::Value;
 
 /// Times agree to this relative difference; everything else exactly.
 const RELATIVE: f64 = 1e-9;
+
+const TRACED: LineOptions = LineOptions { plain: true, trace: true, step_limit: STEP_LIMIT };
 
 fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= RELATIVE * a.abs().max(b.abs())
@@ -31,12 +36,22 @@ fn difference(path: &str, expected: &Value, answer: &Value) -> Option<String> {
     }
 }
 
-/// Answers an input as `bear estimate --trace` would: an answer or an error line.
+/// Answers an input as `bear estimate --trace` would: an answer or an error line. Without the batches, the
+/// fast replay must give the same.
 fn answer(input: &Value, options: LineOptions) -> Value {
-    match lines::answer(input.to_string().as_bytes(), options) {
-        Ok(answer) => serde_json::to_value(answer).unwrap(),
-        Err(error) => error.to_line(1),
+    let [traced, fast] =
+        [options, LineOptions { trace: false, ..options }].map(|options| {
+            match lines::answer(input.to_string().as_bytes(), options) {
+                Ok(answer) => serde_json::to_value(answer).unwrap(),
+                Err(error) => error.to_line(1),
+            }
+        });
+    let mut expected = traced.clone();
+    for key in ["batches", "trace_truncated"] {
+        expected.as_object_mut().unwrap().shift_remove(key);
     }
+    assert_eq!(fast, expected, "the fast replay of {input}");
+    traced
 }
 
 /// Returns a field that may be JSON or a string of JSON.
@@ -60,7 +75,7 @@ fn the_reference_lines_agree_needs_bear_data() {
     let vectors: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(vectors.len(), 12);
     for (i, vector) in vectors.iter().enumerate() {
-        let got = answer(&field(vector, "input"), LineOptions { trace: true, ..LineOptions::default() });
+        let got = answer(&field(vector, "input"), TRACED);
         failures.extend(difference(&format!("line {}", i + 1), &field(vector, "output"), &got));
     }
     assert!(
@@ -88,7 +103,7 @@ fn patched(document: &Value, patch: &Value) -> Value {
 
 /// Returns how a case of `tests/data/replay` differs from what it expects.
 fn case_difference(idle: &Value, case: &Value) -> Option<String> {
-    let mut options = LineOptions { trace: true, ..LineOptions::default() };
+    let mut options = TRACED;
     if let Some(limit) = case["step_limit"].as_u64() {
         options.step_limit = limit;
     }
@@ -173,7 +188,7 @@ proptest! {
                 "output_tokens": n[26],
             },
         });
-        let answer = answer(&input, LineOptions { trace: true, step_limit: 50 });
+        let answer = answer(&input, LineOptions { step_limit: 50, ..TRACED });
         prop_assert!(answer["ttft_s"].is_number() || answer["reason"].is_string() || answer["error"].is_string());
     }
 }
@@ -220,7 +235,7 @@ proptest! {
         let crowd = patched(&state, &serde_json::json!({ "snapshot": { "waiting": [waits], "waiting_beyond": beyond } }));
         let waiting: Vec<Value> = std::iter::once(waits.clone()).chain(listed).collect();
         let each = patched(&state, &serde_json::json!({ "snapshot": { "waiting": waiting } }));
-        let options = LineOptions { trace: true, step_limit: 3_000 };
+        let options = LineOptions { step_limit: 3_000, ..TRACED };
         let mut expected = answer(&each, options).to_string();
         for i in 0..requests {
             expected = expected.replace(&format!("beyond{i}@snapshot.waiting[{}]", i + 1), &format!("beyond{i}"));
@@ -241,7 +256,8 @@ fn a_crowd_costs_what_is_admitted_of_it() {
                 "waiting_beyond": { "requests": 1_000_000, "prefill_tokens": 900_000_000 },
             },
         });
-        let got = answer(&patched(&idle, &state), LineOptions { trace: false, step_limit: 10_000 });
+        let got =
+            answer(&patched(&idle, &state), LineOptions { step_limit: 10_000, ..LineOptions::default() });
         assert_eq!((&got["reason"], &got["steps"]), (&"limit".into(), &10_000.into()), "{got}");
     }
 }

@@ -62,6 +62,7 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
             delta_per_s: 0.25,
             ttft_target_ms: Some(300.0),
             propensity: 0.5,
+            believed_latency_s: None,
             candidates: vec![refused, candidate("qwen3-8b-0", true)],
         },
         query: LoggedQuery {

@@ -1,4 +1,4 @@
-//! Arguments and what they start: train, synthesize, tokenizer, fixture.
+//! Arguments and what they start: train, synthesize, demo, lab, tokenizer, fixture.
 
 use std::{
     collections::BTreeMap,
@@ -17,7 +17,7 @@ use bear::{
 use bear_training::{
     evaluations::{self, ModelFacts},
     fit::{self, Order},
-    fixture,
+    fixture, lab,
     recipe::Recipe,
     synthetic::{self, Synthesis},
     tokenizer,
@@ -98,6 +98,12 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         out: PathBuf,
     },
+    /// Make the lab's bundles: draw its requests, then train, with the default recipe.
+    Lab {
+        /// The folder to write to, one folder a bundle.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
     /// Train the feature tokenizer on generated text.
     Tokenizer {
         /// Seed of the text.
@@ -127,6 +133,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<()> {
         None => train(&arguments.train),
         Some(Command::Synthesize { seed, prompts, out }) => synthesize(&Synthesis { seed, prompts }, &out),
         Some(Command::Demo { seed, prompts, out }) => demo(&Synthesis { seed, prompts }, &out),
+        Some(Command::Lab { out }) => lab_bundles(&out),
         Some(Command::Tokenizer { seed, texts, out }) => {
             let json = tokenizer::train(synthetic::tokenizer_corpus(seed, texts))?;
             BpeTokens::from_bytes(json.as_bytes())?;
@@ -191,6 +198,20 @@ fn demo(plan: &Synthesis, out: &Path) -> Result<()> {
     let order =
         Order { name: "demo", recipe: &recipe, facts: &facts, tokenizer: BpeTokens::built_in_bytes() };
     store_bundle(out, &fit::fit(&corpus, &order, || {})?).map(|_| ())
+}
+
+fn lab_bundles(out: &Path) -> Result<()> {
+    let (recipe, tokens) = (Recipe::default(), BpeTokens::built_in());
+    let pool = lab::pool()?;
+    let facts = lab::facts(&pool);
+    for plan in lab::plans() {
+        let rows = lab::evaluations(&plan, &pool, lab::TRAINING_SEED)?;
+        let corpus = evaluations::collect(&rows, &facts, &tokens)?;
+        let tokenizer = BpeTokens::built_in_bytes();
+        let order = Order { name: plan.name, recipe: &recipe, facts: &facts, tokenizer };
+        store_bundle(&out.join(plan.name), &fit::fit(&corpus, &order, || {})?)?;
+    }
+    Ok(())
 }
 
 fn synthesize(plan: &Synthesis, out: &Path) -> Result<()> {

@@ -7,6 +7,7 @@ mod card;
 pub mod evaluations;
 pub mod fit;
 pub mod fixture;
+pub mod lab;
 pub mod lightgbm;
 pub mod metrics;
 pub mod principal;

@@ -109,3 +109,74 @@ fn the_demo_bundle_predicts_table_2_and_the_specified_lengths() {
         }
     }
 }
+
+#[test]
+fn the_lab_bundles_are_those_that_the_command_makes() {
+    let folder = tempfile::tempdir().unwrap();
+    bear_train(&["lab"], folder.path());
+    for plan in bear_training::lab::plans() {
+        let name = plan.name;
+        let shipped = files(&repository(&format!("models/lab/{name}")));
+        let made = files(&folder.path().join(name));
+        assert_eq!(made.keys().collect::<Vec<_>>(), shipped.keys().collect::<Vec<_>>());
+        for (file, bytes) in &made {
+            assert!(shipped[file] == *bytes, "{name}/{file} differs: run `bear-train lab --out models/lab`");
+        }
+        assert!(shipped.values().map(Vec::len).sum::<usize>() < 1_500_000, "{name} is too large to ship");
+    }
+}
+
+#[test]
+fn the_lab_bundles_beat_the_mean_of_model_and_task_on_other_requests() {
+    use bear_training::{
+        evaluations::Content,
+        lab::{TEST_SEED, evaluations, plans, pool},
+    };
+    for mut plan in plans() {
+        let bundle = files(&repository(&format!("models/lab/{}", plan.name)));
+        let predictor = bear::predict::Predictor::from_bundle(&bundle).unwrap();
+        assert!(predictor.is_synthetic());
+        plan.prompts = 4_000;
+        let rows = evaluations(&plan, &pool().unwrap(), TEST_SEED).unwrap();
+        let of_kind = |row: &bear_training::evaluations::Evaluation| (row.task.clone(), row.model.clone());
+        let mut means = BTreeMap::new();
+        for row in &rows {
+            let (score, tokens, count): &mut (f64, f64, f64) = means.entry(of_kind(row)).or_default();
+            (*score, *tokens, *count) =
+                (*score + row.score, *tokens + row.output_tokens.unwrap(), *count + 1.0);
+        }
+        // Absolute error of the score, absolute relative error of the length: the bundle's and the means'.
+        let mut errors = BTreeMap::new();
+        for prompt in rows.chunks_exact(3) {
+            let Content::Features(features) = &prompt[0].content else { panic!("rows carry features") };
+            let learned = predictor.predict_learned(features);
+            for row in prompt {
+                let (_, predicted) = learned.iter().find(|(model, _)| *model == row.model).unwrap();
+                let (score, tokens, count) = means[&of_kind(row)];
+                let relative = |guess: f64| (guess / row.output_tokens.unwrap() - 1.0).abs();
+                let now = [
+                    (predicted.accuracy.unwrap() - row.score).abs(),
+                    (score / count - row.score).abs(),
+                    relative(predicted.output_tokens.unwrap()),
+                    relative(tokens / count),
+                ];
+                for key in [of_kind(row), (None, row.model.clone()), (None, String::from("all"))] {
+                    let (sum, count): &mut ([f64; 4], f64) = errors.entry(key).or_default();
+                    sum.iter_mut().zip(now).for_each(|(sum, error)| *sum += error);
+                    *count += 1.0;
+                }
+            }
+        }
+        for ((task, model), (sum, count)) in errors {
+            let [score, mean_score, length, mean_length] = sum.map(|sum| sum / count);
+            println!(
+                "{} {task:?} {model}: {score:.4} ({mean_score:.4}) {length:.3} ({mean_length:.3})",
+                plan.name
+            );
+            if task.is_none() {
+                assert!(score < 0.95 * mean_score, "{} {model}", plan.name);
+                assert!(length < 0.95 * mean_length, "{} {model}", plan.name);
+            }
+        }
+    }
+}

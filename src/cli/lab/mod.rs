@@ -1,27 +1,32 @@
-//! `bear lab`: tries routers in virtual time, and shows what they did.
+//! `bear lab`: tries routers on a simulated fleet in virtual time.
 
-pub mod figures;
+mod figures;
+mod results;
+mod run;
+mod supplies;
 
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 
-/// Tries routers before any of it is real: over a simulated fleet, in virtual time.
-#[derive(Debug, Parser)]
+/// Compares routers over a simulated fleet, in virtual time, with the code that serves.
+#[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(subcommand)]
-    action: Action,
+    command: Command,
 }
 
 #[derive(Debug, Subcommand)]
-enum Action {
+enum Command {
+    Run(run::Args),
     Figures(figures::Args),
 }
 
-/// Runs `bear lab`.
+/// Runs the subcommand.
 ///
 /// # Errors
-/// Those of its subcommands.
+/// What its own subcommand fails on.
 pub fn run(args: Args) -> anyhow::Result<()> {
-    match args.action {
-        Action::Figures(args) => figures::run(args),
+    match args.command {
+        Command::Run(args) => run::run(args),
+        Command::Figures(args) => figures::run(args),
     }
 }

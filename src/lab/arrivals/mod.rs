@@ -1,11 +1,18 @@
 //! When requests come. To add a process: a file with its [`Arrivals`], one line in [`ARRIVALS`].
 
+mod mmpp2;
+mod poisson;
+
 use std::{collections::BTreeMap, sync::Arc};
 
 use rand::RngCore;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::LabError;
+use super::{LabError, options};
+
+/// What this kind of variant is called in errors.
+const KIND: &str = "arrivals";
 
 /// A process of arrivals, in microseconds from the start of the run. Its rate scales by one number,
 /// `rate_qps` of its options.
@@ -13,7 +20,8 @@ pub trait Arrivals: Send {
     /// Returns the next arrival, never before the last one; absent: no more come of themselves.
     fn next_us(&mut self, rng: &mut dyn RngCore) -> Option<u64>;
 
-    /// Learns that a request ended at `at_us`; returns the arrival that this sets free (closed loops).
+    /// Learns that a request ended at `at_us` (of a conversation, its last turn); returns the arrival that this
+    /// sets free (closed loops).
     fn ended(&mut self, _at_us: u64, _rng: &mut dyn RngCore) -> Option<u64> {
         None
     }
@@ -21,6 +29,9 @@ pub trait Arrivals: Send {
 
 /// Files handed in by the name that options give them, unpacked.
 pub type Files = BTreeMap<String, Arc<[u8]>>;
+
+/// Makes a process from its options and the files they name.
+pub type Build = fn(&Map<String, Value>, &Files) -> Result<Box<dyn Arrivals>, LabError>;
 
 /// One registered process.
 #[derive(Clone, Copy)]
@@ -30,8 +41,44 @@ pub struct ArrivalsEntry {
     /// One line for listings.
     pub summary: &'static str,
     /// Makes it from its options and the files they name.
-    pub build: fn(&Map<String, Value>, &Files) -> Result<Box<dyn Arrivals>, LabError>,
+    pub build: Build,
 }
 
 /// Every process, sorted by name.
-pub const ARRIVALS: &[ArrivalsEntry] = &[];
+pub const ARRIVALS: &[ArrivalsEntry] = &[
+    ArrivalsEntry {
+        name: mmpp2::NAME,
+        summary: "bursts: Poisson arrivals at a low and a high rate in turn (paper appendix B)",
+        build: mmpp2::build,
+    },
+    ArrivalsEntry {
+        name: poisson::NAME,
+        summary: "independent arrivals at one mean rate",
+        build: poisson::build,
+    },
+];
+
+/// Makes the process registered as `name`.
+///
+/// # Errors
+/// [`LabError`] where the name or an option is unknown, or a file is missing or not what it should be.
+pub fn build(name: &str, options: &Map<String, Value>, files: &Files) -> Result<Box<dyn Arrivals>, LabError> {
+    let entry = ARRIVALS.iter().find(|entry| entry.name == name).ok_or_else(|| LabError::Unknown {
+        kind: KIND,
+        name: name.to_owned(),
+        known: ARRIVALS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+    })?;
+    (entry.build)(options, files)
+}
+
+fn parse<T: DeserializeOwned>(name: &str, options: &Map<String, Value>) -> Result<T, LabError> {
+    options::parse(KIND, name, options)
+}
+
+/// Whole microseconds of a time in seconds.
+fn micros(at_s: f64) -> u64 {
+    (at_s * 1e6) as u64
+}
+
+#[cfg(test)]
+mod tests;

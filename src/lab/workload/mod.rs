@@ -1,9 +1,22 @@
 //! What requests are. To add a workload: a file with its [`Workload`], one line in [`WORKLOADS`].
 
+mod four_tasks;
+mod means;
+mod nature;
+mod scores;
+mod sketch;
+
 use rand::RngCore;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Item, LabError, arrivals::Files};
+pub use means::{MeanAnswer, mean_answers};
+
+use super::{Item, LabError, arrivals::Files, options};
+use crate::truth::Profile;
+
+/// What this kind of variant is called in errors.
+const KIND: &str = "workload";
 
 /// A stream of requests.
 pub trait Workload: Send {
@@ -24,7 +37,19 @@ pub struct ModelFacts {
     pub output_factor: f64,
 }
 
+impl From<&Profile> for ModelFacts {
+    fn from(profile: &Profile) -> Self {
+        Self {
+            id: profile.model.clone(),
+            parameters_b: profile.parameters_b,
+            max_model_len: profile.engine.max_model_len,
+            output_factor: profile.output_tokens.factor,
+        }
+    }
+}
+
 /// What a workload is made from.
+#[derive(Clone, Copy)]
 pub struct Setup<'a> {
     /// Its options.
     pub options: &'a Map<String, Value>,
@@ -48,4 +73,32 @@ pub struct WorkloadEntry {
 }
 
 /// Every workload, sorted by name.
-pub const WORKLOADS: &[WorkloadEntry] = &[];
+pub const WORKLOADS: &[WorkloadEntry] = &[WorkloadEntry {
+    name: four_tasks::NAME,
+    summary: "the paper's four tasks, with scores around its table 2",
+    build: four_tasks::build,
+}];
+
+/// Makes the workload registered as `name`.
+///
+/// # Errors
+/// [`LabError`] where the name or an option is unknown, or a file is missing or not what it should be.
+pub fn build(name: &str, setup: &Setup<'_>) -> Result<Box<dyn Workload>, LabError> {
+    let entry = WORKLOADS.iter().find(|entry| entry.name == name).ok_or_else(|| LabError::Unknown {
+        kind: KIND,
+        name: name.to_owned(),
+        known: WORKLOADS.iter().map(|entry| entry.name).collect::<Vec<_>>().join(", "),
+    })?;
+    (entry.build)(setup)
+}
+
+fn parse<T: DeserializeOwned>(name: &str, setup: &Setup<'_>) -> Result<T, LabError> {
+    options::parse(KIND, name, setup.options)
+}
+
+fn refused(name: &str, what: &str) -> LabError {
+    options::refused(KIND, name, what)
+}
+
+#[cfg(test)]
+mod tests;

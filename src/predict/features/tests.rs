@@ -135,3 +135,27 @@ fn impossible_features_are_refused() {
         assert!(error.contains(word), "{error}");
     }
 }
+
+#[test]
+fn parts_are_checked_as_json_is() {
+    let parts = |counts| FeatureParts {
+        version: "v",
+        tokens: 3,
+        characters: 12,
+        sentences: 1,
+        asked_words: None,
+        cues: &[Cue::Code],
+        counts,
+    };
+    let features = QueryFeatures::try_from(parts(vec![(1, -2), (4, 1)])).unwrap();
+    assert!(features.has(Cue::Code) && !features.has(Cue::List));
+    assert_eq!(features.sparse_counts(), [(1, -2), (4, 1)]);
+    for (counts, what) in [
+        (vec![(1, -2), (4, 2)], "adds up to 4"),
+        (vec![(4, 1), (1, 1)], "ascending"),
+        (vec![(512, 1)], "bucket 512"),
+    ] {
+        let error = QueryFeatures::try_from(parts(counts)).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
+}

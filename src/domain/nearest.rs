@@ -1,7 +1,7 @@
 //! The known name nearest to a mistyped one.
 
 /// Returns the candidate with the least edit distance to `asked`, unless even that one is a different word.
-pub(crate) fn nearest<'a>(asked: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+fn nearest<'a>(asked: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = (asked.chars().count() / 2).max(2);
     candidates
         .into_iter()

@@ -1,0 +1,182 @@
+//! `bear lab run`: plays scenarios on every core and keeps one line a run.
+
+use std::{
+    path::PathBuf,
+    sync::{Mutex, PoisonError, mpsc},
+    thread,
+};
+
+use anyhow::{Context, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::{
+    results::Results,
+    supplies::{self, SCENARIOS},
+};
+use crate::{
+    cli::print,
+    lab::{
+        Metrics, RunKey, RunLine, Scenario,
+        fleet::{self, Supplies},
+        grid::{self, Cell, Job},
+    },
+};
+
+/// Plays scenarios: every router at every point under every seed, in virtual time.
+///
+/// Results are JSON lines, one file a scenario; an interrupted command goes on where it stopped, and runs
+/// that are there already are not played again.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Built-in scenarios by name, or YAML files; absent: every built-in one.
+    #[arg(value_name = "SCENARIO")]
+    scenarios: Vec<String>,
+    #[command(flatten)]
+    play: Play,
+    /// Lists the built-in scenarios and ends.
+    #[arg(long)]
+    list: bool,
+}
+
+/// How scenarios are played.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Play {
+    /// The folder of results.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    pub(super) results: PathBuf,
+    /// Seeds 1 to N instead of the scenario's own.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(super) seeds: Option<u64>,
+    /// Measured virtual time a run instead of the scenario's own, seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = crate::cli::number::positive)]
+    pub(super) duration_s: Option<f64>,
+    /// Only these routers, by label.
+    #[arg(long, value_name = "LABEL", value_delimiter = ',')]
+    pub(super) routers: Vec<String>,
+    /// Runs at once; absent: one a core.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) jobs: Option<u16>,
+}
+
+/// Runs the subcommand.
+///
+/// # Errors
+/// Fails on a scenario that cannot be played and on results that cannot be written.
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
+    if args.list {
+        let line =
+            |name: &str| supplies::scenario(name).map(|s| format!("{:<16} {}\n", s.name, s.about.trim()));
+        let lines: Vec<String> = SCENARIOS.iter().map(|s| line(s.name)).collect::<anyhow::Result<_>>()?;
+        return print(&lines.concat());
+    }
+    let names = match args.scenarios.is_empty() {
+        true => SCENARIOS.iter().map(|built_in| built_in.name.to_owned()).collect(),
+        false => args.scenarios,
+    };
+    play(&names, &args.play)
+}
+
+/// Plays scenarios and keeps their results.
+pub(super) fn play(names: &[String], how: &Play) -> anyhow::Result<()> {
+    let scenarios: Vec<Scenario> =
+        names.iter().map(|name| Ok(how.applied(supplies::scenario(name)?))).collect::<anyhow::Result<_>>()?;
+    if let Some(empty) = scenarios.iter().find(|scenario| scenario.routers.is_empty()) {
+        bail!("scenario `{}` has none of the routers {}", empty.name, how.routers.join(", "));
+    }
+    let supplies = supplies::load(&scenarios)?;
+    for scenario in &scenarios {
+        play_one(scenario, how, &supplies).with_context(|| format!("scenario `{}`", scenario.name))?;
+    }
+    Ok(())
+}
+
+impl Play {
+    fn applied(&self, mut scenario: Scenario) -> Scenario {
+        if let Some(seeds) = self.seeds {
+            scenario.seeds = (1..=seeds).collect();
+        }
+        if let Some(duration_s) = self.duration_s {
+            scenario.duration_s = duration_s;
+        }
+        if !self.routers.is_empty() {
+            scenario.routers.retain(|router| self.routers.contains(&router.label));
+        }
+        scenario
+    }
+
+    fn workers(&self) -> usize {
+        let cores = || thread::available_parallelism().map_or(1, usize::from);
+        self.jobs.map_or_else(cores, usize::from)
+    }
+}
+
+fn play_one(scenario: &Scenario, how: &Play, supplies: &Supplies) -> anyhow::Result<()> {
+    let cells = grid::cells(scenario)?;
+    let mut trials = Results::open(&how.results, &format!("{}.trials", scenario.name))?;
+    let mut results = Results::open(&how.results, &scenario.name)?;
+    let tried: Vec<Vec<Vec<Job>>> = cells.iter().map(Cell::trials).collect();
+    let trial_jobs: Vec<Job> = tried.iter().flatten().flatten().cloned().collect();
+    let workers = how.workers();
+    if !trial_jobs.is_empty() {
+        play_jobs(&format!("{} (options)", scenario.name), &trial_jobs, &mut trials, (workers, supplies))?;
+    }
+    let metrics = |jobs: &Vec<Job>| -> Vec<Metrics> {
+        jobs.iter().filter_map(|job| trials.get(&job.key)).map(|line| line.metrics.clone()).collect()
+    };
+    let at_best = cells.iter().zip(&tried).map(|(cell, sets)| {
+        let sets: Vec<Vec<Metrics>> = sets.iter().map(metrics).collect();
+        cell.at_its_best(&sets)
+    });
+    let jobs: Vec<Job> = at_best.flat_map(|cell| cell.jobs()).collect();
+    play_jobs(&scenario.name, &jobs, &mut results, (workers, supplies))
+}
+
+/// Plays the runs that have no line yet and writes all of them in their order.
+fn play_jobs(
+    name: &str,
+    jobs: &[Job],
+    results: &mut Results,
+    (workers, supplies): (usize, &Supplies),
+) -> anyhow::Result<()> {
+    let missing: Vec<&Job> = jobs.iter().filter(|job| results.get(&job.key).is_none()).collect();
+    let bar = progress(name, jobs.len(), jobs.len() - missing.len());
+    let queue = Mutex::new(missing.into_iter());
+    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+    thread::scope(|scope| {
+        let (finished, lines) = mpsc::channel();
+        for _ in 0..workers {
+            let finished = finished.clone();
+            scope.spawn(move || {
+                while let Some(job) = next() {
+                    let line = one(job, supplies);
+                    let failed = line.is_err();
+                    if finished.send(line).is_err() || failed {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(finished);
+        for line in lines {
+            results.add(line?)?;
+            bar.inc(1);
+        }
+        anyhow::Ok(())
+    })?;
+    bar.finish_and_clear();
+    let keys: Vec<RunKey> = jobs.iter().map(|job| job.key.clone()).collect();
+    results.finish(&keys)
+}
+
+fn one(job: &Job, supplies: &Supplies) -> anyhow::Result<RunLine> {
+    let run = fleet::run(&job.scenario, &job.router, job.key.seed, supplies)
+        .with_context(|| format!("router `{}`, seed {}", job.router.label, job.key.seed))?;
+    Ok(RunLine { key: job.key.clone(), metrics: run.metrics, requests: run.requests })
+}
+
+fn progress(name: &str, all: usize, done: usize) -> ProgressBar {
+    let bar = ProgressBar::new(all as u64).with_position(done as u64).with_prefix(name.to_owned());
+    let style = ProgressStyle::with_template("{prefix:<24} {bar:30} {pos}/{len} runs, {eta} left");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar
+}

@@ -1,0 +1,205 @@
+//! What becomes of each request of a run.
+
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
+
+use super::clock::instant;
+use crate::{
+    domain::{Decision, Reason},
+    lab::{Answer, Item, RequestRecord},
+    pool::Reservation,
+};
+
+/// One request from its arrival to its end.
+pub(super) struct Request {
+    arrived_us: u64,
+    target: Option<Duration>,
+    /// The request itself, until it ended.
+    pub(super) item: Option<Box<Item>>,
+    task: Arc<str>,
+    answers: Arc<[Answer]>,
+    prompt_tokens: u32,
+    /// The router it came to.
+    pub(super) mouth: usize,
+    /// Its place in the ledger, while an attempt is under way.
+    pub(super) reservation: Option<Reservation>,
+    /// Which attempt is under way, or was the last.
+    pub(super) attempt: u32,
+    /// Instances that failed it.
+    pub(super) failed_at: Vec<usize>,
+    /// The instance of that attempt.
+    pub(super) instance: usize,
+    /// From its batch to the router, microseconds.
+    pub(super) egress_us: u64,
+    /// Prompt tokens its first admission found cached.
+    pub(super) cached_tokens: u32,
+    output_tokens: u32,
+    first_us: Option<u64>,
+    end_us: Option<u64>,
+    told: Told,
+}
+
+/// What the decision said of the chosen instance.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    reason: Option<Reason>,
+    ttft_s: Option<f64>,
+    output_tokens: Option<f64>,
+    believed_latency_s: Option<f64>,
+    other_ttft_s: BTreeMap<String, f64>,
+}
+
+/// Every request of a run, in order of arrival.
+#[derive(Default)]
+pub(super) struct Requests(Vec<Request>);
+
+impl Requests {
+    /// Adds one; returns its number.
+    pub(super) fn arrive(&mut self, item: Item, at_us: u64, target: Option<Duration>, mouth: usize) -> usize {
+        self.0.push(Request {
+            arrived_us: at_us,
+            target,
+            task: Arc::clone(&item.task),
+            answers: Arc::clone(&item.answers),
+            prompt_tokens: item.prompt_tokens,
+            item: Some(Box::new(item)),
+            mouth,
+            reservation: None,
+            attempt: 0,
+            failed_at: Vec::new(),
+            instance: 0,
+            egress_us: 0,
+            cached_tokens: 0,
+            output_tokens: 0,
+            first_us: None,
+            end_us: None,
+            told: Told::default(),
+        });
+        self.0.len() - 1
+    }
+
+    pub(super) fn get(&self, number: usize) -> Option<&Request> {
+        self.0.get(number)
+    }
+
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Request> {
+        self.0.get_mut(number)
+    }
+
+    pub(super) fn arrived_us(&self, number: usize) -> u64 {
+        self.0[number].arrived_us
+    }
+
+    pub(super) fn target(&self, number: usize) -> Option<Duration> {
+        self.0[number].target
+    }
+
+    /// Returns the numbers of the requests that an instance holds.
+    pub(super) fn held_by(&self, instance: usize) -> Vec<usize> {
+        let held = |r: &Request| r.instance == instance && r.reservation.is_some();
+        self.0.iter().enumerate().filter(|(_, r)| held(r)).map(|(number, _)| number).collect()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Request> {
+        self.0.iter()
+    }
+}
+
+impl Request {
+    /// Keeps what the decision said of the chosen instance.
+    pub(super) fn decided(&mut self, decision: &Decision, other_ttft_s: BTreeMap<String, f64>) {
+        let chosen = decision.chosen();
+        self.told = Told {
+            reason: Some(decision.reason),
+            ttft_s: chosen.and_then(|chosen| chosen.ttft_s),
+            output_tokens: chosen.and_then(|chosen| chosen.output_tokens),
+            believed_latency_s: decision.believed_latency_s,
+            other_ttft_s,
+        };
+    }
+
+    /// Takes the first token as the router sees it.
+    pub(super) fn first_token(&mut self, at_us: u64) {
+        self.first_us.get_or_insert(at_us);
+        if let Some(reservation) = &mut self.reservation {
+            reservation.first_token();
+        }
+    }
+
+    /// Takes the end of the answer as the router sees it.
+    pub(super) fn ended(&mut self, at_us: u64, output_tokens: u32) {
+        self.end_us = Some(at_us);
+        self.output_tokens = output_tokens;
+        self.item = None;
+        if let Some(mut reservation) = self.reservation.take() {
+            reservation.usage(self.prompt_tokens, Some(self.cached_tokens), output_tokens);
+            reservation.finish(crate::domain::Ending::Complete);
+        }
+    }
+
+    /// Returns whether its first token came to the router.
+    pub(super) const fn has_first_token(&self) -> bool {
+        self.first_us.is_some()
+    }
+
+    /// Returns when it came, microseconds from the start of the run.
+    pub(super) const fn arrived_us(&self) -> u64 {
+        self.arrived_us
+    }
+
+    /// Returns what each model would have answered.
+    pub(super) fn answers(&self) -> &[Answer] {
+        &self.answers
+    }
+
+    /// Returns its prompt tokens.
+    pub(super) const fn prompt_tokens(&self) -> u32 {
+        self.prompt_tokens
+    }
+
+    /// Writes it down; `cost_usd` is by (model, prompt tokens, cached tokens, output tokens).
+    pub(super) fn record(&self, names: &Names, lambda_per_usd: f64) -> RequestRecord {
+        let answered = self.end_us.is_some();
+        let model = names.model_of[self.instance];
+        let score = self.answers.get(model).and_then(|answer| answer.score).filter(|_| answered);
+        let cost_usd = match answered {
+            true => names.cost_usd(self.instance, self.prompt_tokens, self.cached_tokens, self.output_tokens),
+            false => 0.0,
+        };
+        let since = |at_us: u64| instant(at_us).since(instant(self.arrived_us)).as_secs_f64();
+        RequestRecord {
+            at_us: self.arrived_us,
+            task: self.task.to_string(),
+            model: names.models[model].to_string(),
+            instance: names.instances[self.instance].to_string(),
+            reason: self.told.reason.map_or_else(String::new, |reason| reason.label().to_owned()),
+            prompt_tokens: self.prompt_tokens,
+            output_tokens: self.output_tokens,
+            predicted_output_tokens: self.told.output_tokens,
+            target_s: self.target.map(|target| target.as_secs_f64()),
+            predicted_ttft_s: self.told.ttft_s,
+            other_ttft_s: self.told.other_ttft_s.clone(),
+            believed_latency_s: self.told.believed_latency_s,
+            ttft_s: self.first_us.filter(|_| answered).map(since),
+            e2e_s: self.end_us.map(since),
+            score,
+            cost_usd,
+            utility: score.map(|score| score - lambda_per_usd * cost_usd),
+        }
+    }
+}
+
+/// Names and prices, by pool position.
+pub(super) struct Names {
+    pub(super) instances: Vec<Arc<str>>,
+    pub(super) models: Vec<Arc<str>>,
+    /// The model of each instance.
+    pub(super) model_of: Vec<usize>,
+    pub(super) prices: Vec<crate::domain::Price>,
+}
+
+impl Names {
+    /// Returns the cost of an answer on an instance, USD.
+    pub(super) fn cost_usd(&self, instance: usize, prompt: u32, cached: u32, output: u32) -> f64 {
+        crate::predict::cost_usd(&self.prices[instance], prompt, cached, f64::from(output))
+    }
+}

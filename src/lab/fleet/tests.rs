@@ -1,0 +1,158 @@
+//! Whole runs of small scenarios.
+
+use serde_json::json;
+
+use super::*;
+use crate::lab::{Failure, Scenario};
+
+/// Three models, one instance each, four tasks at 8 requests a second for a minute, predicted by means.
+fn scenario(change: impl FnOnce(&mut Scenario)) -> Scenario {
+    let mut scenario = Scenario::parse(
+        "
+        name: small
+        pool:
+          - {profile: qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.044, output_usd_per_mtok: 0.173}}
+          - {profile: qwen3-8b-h100, price: {input_usd_per_mtok: 0.072, output_usd_per_mtok: 0.287}}
+          - {profile: qwen3-32b-2xh100, price: {input_usd_per_mtok: 0.287, output_usd_per_mtok: 0.640}}
+        workload: {name: four-tasks}
+        arrivals: {name: poisson, options: {rate_qps: 8.0}}
+        duration_s: 40
+        warmup_s: 10
+        predictor: {kind: mean}
+        routers: [{label: bear, policy: {name: bear}}]
+        ",
+        "small",
+    )
+    .unwrap();
+    change(&mut scenario);
+    scenario
+}
+
+fn play(scenario: &Scenario, seed: u64) -> Run {
+    run(scenario, &scenario.routers[0], seed, &Supplies::default()).unwrap()
+}
+
+fn policy(scenario: &mut Scenario, name: &str) {
+    scenario.routers[0].policy.name = name.to_owned();
+}
+
+#[test]
+fn every_request_is_answered_and_nothing_is_left_behind() {
+    let run = play(&scenario(|s| s.keep_requests = 10_000), 1);
+    let expected = 8.0 * 40.0;
+    assert!((run.metrics.requests as f64 - expected).abs() < 4.0 * f64::sqrt(expected), "{:?}", run.metrics);
+    assert_eq!(run.metrics.failed, 0);
+    assert_eq!(run.requests.len() as u64, run.metrics.requests);
+    assert!(run.requests.is_sorted_by_key(|r| r.at_us));
+    for r in &run.requests {
+        assert!(r.ttft_s.unwrap() > 0.006 && r.e2e_s.unwrap() >= r.ttft_s.unwrap(), "{r:?}");
+        assert!(r.at_us >= 10_000_000 && r.at_us < 50_000_000);
+    }
+    let m = &run.metrics;
+    assert!(m.on_time_utility <= m.best_utility && m.attainment > 0.5, "{m:?}");
+    let total: f64 = m.model_share.values().sum();
+    assert!((total - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn the_same_seed_gives_the_same_run_and_another_gives_another() {
+    let scenario = scenario(|s| s.router_count = 2);
+    let bytes = |seed| serde_json::to_string(&play(&scenario, seed).metrics).unwrap();
+    assert_eq!(bytes(5), bytes(5));
+    assert_ne!(bytes(5), bytes(6));
+}
+
+#[test]
+fn routers_see_the_same_traffic() {
+    let arrivals = |name: &str| -> Vec<(u64, u32, Option<u64>)> {
+        let scenario = scenario(|s| {
+            s.keep_requests = 10_000;
+            policy(s, name);
+        });
+        let key = |r: &RequestRecord| (r.at_us, r.prompt_tokens, r.target_s.map(|t| (t * 1e6) as u64));
+        play(&scenario, 2).requests.iter().map(key).collect()
+    };
+    let bear = arrivals("bear");
+    assert!(bear.len() > 200);
+    assert_eq!(bear, arrivals("round-robin"));
+}
+
+#[test]
+fn round_robin_deals_evenly_and_bear_is_on_time_more_often() {
+    let of = |name: &str| play(&scenario(|s| policy(s, name)), 3).metrics;
+    let (bear, dealt) = (of("bear"), of("round-robin"));
+    for share in dealt.model_share.values() {
+        assert!((share - 1.0 / 3.0).abs() < 0.01, "{dealt:?}");
+    }
+    assert!(bear.attainment > dealt.attainment + 0.05, "{} {}", bear.attainment, dealt.attainment);
+    assert!(bear.on_time_utility > dealt.on_time_utility);
+    assert!((1.0..=3.0).contains(&bear.estimates_per_decision), "{}", bear.estimates_per_decision);
+    assert!(bear.ttft_mape.unwrap() < 0.15, "{:?}", bear.ttft_mape);
+}
+
+#[test]
+fn an_oracle_does_no_worse_than_means() {
+    let mean = play(&scenario(|_| {}), 4).metrics;
+    let oracle = play(&scenario(|s| s.routers[0].predictor = Some(PredictorChoice::Oracle)), 4).metrics;
+    assert!(oracle.on_time_utility > mean.on_time_utility, "{oracle:?} {mean:?}");
+    assert!(oracle.on_time_utility <= oracle.best_utility);
+}
+
+#[test]
+fn a_failed_instance_gets_nothing_until_it_is_back_and_its_requests_go_elsewhere() {
+    let down = |s: &mut Scenario| {
+        s.keep_requests = 10_000;
+        policy(s, "round-robin");
+        s.failures = vec![Failure { instance: String::from("qwen3-8b-0"), at_s: 10.0, for_s: 10.0 }];
+    };
+    let run = play(&scenario(down), 5);
+    let at = |from_s: u64, to_s: u64| {
+        let within = |r: &&RequestRecord| (from_s * 1_000_000..to_s * 1_000_000).contains(&r.at_us);
+        let served =
+            run.requests.iter().filter(within).filter(|r| r.model == "qwen3-8b" && r.e2e_s.is_some());
+        served.count()
+    };
+    // Down from 20 s to 30 s of the run; the breaker closes some seconds after.
+    assert!(at(10, 15) > 5 && at(38, 50) > 5);
+    assert_eq!(at(20, 30), 0);
+    // Whoever had begun to answer is lost; the rest was answered elsewhere.
+    assert!(run.metrics.failed > 0 && run.metrics.failed < 60, "{}", run.metrics.failed);
+}
+
+#[test]
+fn an_unknown_instance_or_name_is_named() {
+    let error = |change: &dyn Fn(&mut Scenario)| {
+        let scenario = scenario(|s| change(s));
+        run(&scenario, &scenario.routers[0], 1, &Supplies::default()).unwrap_err().to_string()
+    };
+    let nowhere = Failure { instance: String::from("qwen3-9b-0"), at_s: 1.0, for_s: 1.0 };
+    assert!(error(&|s| s.failures = vec![nowhere.clone()]).contains("qwen3-8b-0"));
+    assert!(error(&|s| s.workload.name = String::from("five-tasks")).contains("four-tasks"));
+    assert!(error(&|s| s.predictor = PredictorChoice::Bundle(String::from("mine"))).contains("mine"));
+    assert!(error(&|s| policy(s, "baer")).contains("bear"));
+    assert!(error(&|s| s.routers[0].estimator = String::from("bae")).contains("bea"));
+    assert!(error(&|s| s.pool.clear()).contains("pool"));
+    assert!(
+        error(&|s| s.arrivals.options = json!({"rate": 3}).as_object().cloned().unwrap()).contains("rate")
+    );
+}
+
+#[test]
+fn stale_snapshots_and_lost_senses_cost_accuracy() {
+    let mape = |change: &dyn Fn(&mut Scenario)| {
+        let m = play(&scenario(|s| change(s)), 6).metrics;
+        m.ttft_mape.unwrap()
+    };
+    let fresh = mape(&|_| {});
+    let stale = mape(&|s| s.snapshots.delay_ms = 400.0);
+    let blind = mape(&|s| {
+        s.snapshots.delay_ms = 400.0;
+        s.snapshots.roll_forward = false;
+        s.snapshots.ledger = false;
+    });
+    assert!(fresh < stale && stale < blind, "{fresh} {stale} {blind}");
+    let periodic = mape(&|s| s.snapshots.period_ms = 20.0);
+    assert!((periodic - fresh).abs() < 0.05, "{periodic} {fresh}");
+    let ledger_only = mape(&|s| s.snapshots.enabled = false);
+    assert!(ledger_only < 0.5, "{ledger_only}");
+}
