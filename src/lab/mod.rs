@@ -10,7 +10,8 @@ pub mod fleet;
 pub mod grid;
 mod item;
 mod line;
-mod metrics;
+mod measure;
+
 mod options;
 mod scenario;
 mod trace;

@@ -297,7 +297,7 @@ async fn what_is_wrong_with_a_replay_is_said() {
 fn what_is_wrong_with_a_search_is_said() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, code, said) in [
-        (&["no.yaml"][..], 1, "cannot read no.yaml"),
+        (&["no.yaml"][..], 1, "no scenario is called `no.yaml`"),
         (&["no.yaml", "--goal", "atainment>=0.9"], 2, "atainment"),
         (&["no.yaml", "--vary", "lambda_per_usd=5"], 2, "LOW..HIGH"),
         (&[], 2, "SCENARIO"),

@@ -1,7 +1,7 @@
 //! `bear lab run`: plays scenarios on every core and keeps one line a run.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{Mutex, PoisonError, mpsc},
     thread,
 };
@@ -31,6 +31,9 @@ pub(super) struct Args {
     /// Built-in scenarios by name, or YAML files; absent: every built-in one.
     #[arg(value_name = "SCENARIO")]
     scenarios: Vec<String>,
+    /// The folder of results.
+    #[arg(long, value_name = "DIR", default_value = "lab-results")]
+    results: PathBuf,
     #[command(flatten)]
     play: Play,
     /// Lists the built-in scenarios and ends.
@@ -39,11 +42,8 @@ pub(super) struct Args {
 }
 
 /// How scenarios are played.
-#[derive(Clone, Debug, clap::Args)]
+#[derive(Clone, Debug, Default, clap::Args)]
 pub(super) struct Play {
-    /// The folder of results.
-    #[arg(long, value_name = "DIR", default_value = "lab-results")]
-    pub(super) results: PathBuf,
     /// Seeds 1 to N instead of the scenario's own.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) seeds: Option<u64>,
@@ -69,15 +69,20 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
         let lines: Vec<String> = SCENARIOS.iter().map(|s| line(s.name)).collect::<anyhow::Result<_>>()?;
         return print(&lines.concat());
     }
-    let names = match args.scenarios.is_empty() {
-        true => SCENARIOS.iter().map(|built_in| built_in.name.to_owned()).collect(),
-        false => args.scenarios,
-    };
-    play(&names, &args.play)
+    match args.scenarios.is_empty() {
+        true => play_built_in(&args.play, &args.results),
+        false => play(&args.scenarios, &args.play, &args.results),
+    }
+}
+
+/// Plays every built-in scenario.
+pub(super) fn play_built_in(how: &Play, results: &Path) -> anyhow::Result<()> {
+    let names: Vec<String> = SCENARIOS.iter().map(|built_in| built_in.name.to_owned()).collect();
+    play(&names, how, results)
 }
 
 /// Plays scenarios and keeps their results.
-pub(super) fn play(names: &[String], how: &Play) -> anyhow::Result<()> {
+fn play(names: &[String], how: &Play, results: &Path) -> anyhow::Result<()> {
     let scenarios: Vec<Scenario> =
         names.iter().map(|name| Ok(how.applied(supplies::scenario(name)?))).collect::<anyhow::Result<_>>()?;
     if let Some(empty) = scenarios.iter().find(|scenario| scenario.routers.is_empty()) {
@@ -85,7 +90,8 @@ pub(super) fn play(names: &[String], how: &Play) -> anyhow::Result<()> {
     }
     let supplies = supplies::load(&scenarios)?;
     for scenario in &scenarios {
-        play_one(scenario, how, &supplies).with_context(|| format!("scenario `{}`", scenario.name))?;
+        play_one(scenario, (how, &supplies), results)
+            .with_context(|| format!("scenario `{}`", scenario.name))?;
     }
     Ok(())
 }
@@ -110,10 +116,10 @@ impl Play {
     }
 }
 
-fn play_one(scenario: &Scenario, how: &Play, supplies: &Supplies) -> anyhow::Result<()> {
+fn play_one(scenario: &Scenario, (how, supplies): (&Play, &Supplies), folder: &Path) -> anyhow::Result<()> {
     let cells = grid::cells(scenario)?;
-    let mut trials = Results::open(&how.results.join("trials"), &scenario.name)?;
-    let mut results = Results::open(&how.results, &scenario.name)?;
+    let mut trials = Results::open(&folder.join("trials"), &scenario.name)?;
+    let mut results = Results::open(folder, &scenario.name)?;
     let tried: Vec<Vec<Vec<Job>>> = cells.iter().map(Cell::trials).collect();
     let trial_jobs: Vec<Job> = tried.iter().flatten().flatten().cloned().collect();
     let workers = how.workers();

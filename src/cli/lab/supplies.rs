@@ -1,7 +1,7 @@
 //! What runs need from outside: scenario files, data files and predictors.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     fs,
     io::Read,
     path::{Path, PathBuf},
@@ -66,8 +66,11 @@ macro_rules! bundle {
     };
 }
 
+/// A bundle's files by name.
+type BundleFiles = &'static [(&'static str, &'static [u8])];
+
 /// The predictors that ship with the program, by name.
-const BUNDLES: &[(&str, &[(&str, &[u8])])] = &[bundle!("four-tasks"), bundle!("other-mix")];
+const BUNDLES: &[(&str, BundleFiles)] = &[bundle!("four-tasks"), bundle!("other-mix")];
 
 /// Reads a scenario that is built in under this name, or the file at this path.
 pub(super) fn scenario(name_or_file: &str) -> anyhow::Result<Scenario> {
@@ -91,9 +94,9 @@ pub(super) fn load(scenarios: &[Scenario]) -> anyhow::Result<Supplies> {
     for scenario in scenarios {
         for file in [&scenario.workload, &scenario.arrivals].map(|named| data_files(&named.options)).concat()
         {
-            if !supplies.files.contains_key(&file) {
-                let bytes = read_data(&file)?;
-                supplies.files.insert(file, bytes.into());
+            if let Entry::Vacant(vacant) = supplies.files.entry(file) {
+                let bytes = read_data(vacant.key())?;
+                vacant.insert(bytes.into());
             }
         }
     }

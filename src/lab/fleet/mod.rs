@@ -14,8 +14,8 @@ mod world;
 use std::{collections::BTreeMap, sync::Arc};
 
 use super::{
-    LabError, Metrics, PredictorChoice, RequestRecord, RouterChoice, Scenario, arrivals::Files, metrics,
-    workload::mean_answers,
+    LabError, Metrics, PredictorChoice, RequestRecord, RouterChoice, Scenario, arrivals::Files,
+    measure::measure, workload::mean_answers,
 };
 use crate::predict::{Predictor, features::UNTOKENIZED};
 use play::{Fleet, Names};
@@ -61,7 +61,7 @@ pub fn run(
     fleet.play()?;
     let names = Names::of(&members);
     let records = fleet.records(&names);
-    let measured = metrics::measure(&records, &fleet.facts(&names));
+    let measured = measure(&records, &fleet.facts(&names));
     Ok(Run { metrics: measured, requests: spaced(records, scenario.keep_requests) })
 }
 

@@ -20,7 +20,7 @@ use super::{
 use crate::{
     domain::{Ending, Horizon, InstanceView, Now, QueryLoad, Snapshot},
     engine::{Counters, NewRequest},
-    lab::{Item, LabError, RequestRecord, RouterChoice, Scenario, metrics::Facts},
+    lab::{Item, LabError, RequestRecord, RouterChoice, Scenario, measure::Facts},
     latency::{ESTIMATORS, Estimator, EstimatorSetup},
     predict::Predictor,
     router::Routed,

@@ -9,6 +9,7 @@ mod list;
 mod look;
 mod notes;
 mod paper;
+mod reading;
 mod report;
 mod routing;
 mod tables;
@@ -20,16 +21,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 
-use super::supplies::{self, SCENARIOS};
-use crate::{
-    cli::print,
-    draw,
-    lab::{RunLine, Scenario},
-};
+use super::run::{Play, play_built_in};
+use crate::{cli::print, draw};
 use list::{FIGURES, Inputs};
 use notes::Notes;
+use reading::{read, read_results, read_scenarios};
 
 /// Pixels of a PNG a unit of its SVG: sharp on a dense screen and in print.
 const PNG_SCALE: f32 = 2.0;
@@ -41,32 +39,44 @@ const NOTES: &str = include_str!("../../../../config/scenarios/notes.yaml");
 /// Writes figure-NN.svg, figure-NN.png and index.html. A figure whose scenario has no results keeps its place
 /// on the page, with what to run for it. The same results give the same files.
 #[derive(Debug, clap::Args)]
-pub struct Args {
+pub(super) struct Args {
     /// The folder of results: every *.jsonl in it, one run a line.
+    #[arg(default_value = "lab-results")]
     results: PathBuf,
     /// Where to write; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
+    /// A folder of the scenarios that were played, for the table of settings [default: those built in].
+    #[arg(long, value_name = "DIR")]
+    scenarios: Option<PathBuf>,
     /// Verdicts and reasons by figure [default: those built in, config/scenarios/notes.yaml].
     #[arg(long, value_name = "FILE")]
     notes: Option<PathBuf>,
     /// Leaves the PNG files out.
     #[arg(long)]
     svg_only: bool,
+    /// Plays the built-in scenarios first, as `bear lab run` does; what is there already is kept.
+    #[arg(long)]
+    play: bool,
+    #[command(flatten)]
+    how: Play,
 }
 
 /// Runs `bear lab figures`.
 ///
 /// # Errors
 /// Results, scenarios or notes cannot be read, or the files cannot be written.
-pub fn run(args: Args) -> anyhow::Result<()> {
+pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let notes = match &args.notes {
         None => Notes::parse(NOTES).context("the built-in notes")?,
         Some(file) => Notes::parse(&read(file)?).with_context(|| format!("`{}`", file.display()))?,
     };
+    if args.play {
+        play_built_in(&args.how, &args.results)?;
+    }
     let inputs = Inputs {
         lines: read_results(&args.results)?,
-        scenarios: built_in_scenarios()?,
+        scenarios: read_scenarios(args.scenarios.as_deref())?,
         batches: latency::batches()?,
     };
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make `{}`", args.out.display()))?;
@@ -93,49 +103,6 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         inputs.lines.len(),
         index.display()
     ))
-}
-
-/// Returns every run line of a folder, files by name; of a file being written the last line may be cut short.
-fn read_results(folder: &Path) -> anyhow::Result<Vec<RunLine>> {
-    let mut lines = Vec::new();
-    let files = files_of(folder, "jsonl").with_context(|| {
-        format!("cannot read the results `{}`; `bear lab run` writes such a folder", folder.display())
-    })?;
-    ensure!(!files.is_empty(), "`{}` holds no *.jsonl file; `bear lab run` writes them", folder.display());
-    for file in files {
-        let text = read(&file)?;
-        for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-            match serde_json::from_str(line) {
-                Ok(line) => lines.push(line),
-                Err(error) if error.is_eof() && !text.ends_with('\n') && text.ends_with(line) => {}
-                Err(error) => {
-                    let place = format!("`{}` line {} is not a run", file.display(), number + 1);
-                    return Err(anyhow::Error::new(error).context(place));
-                }
-            }
-        }
-    }
-    Ok(lines)
-}
-
-fn built_in_scenarios() -> anyhow::Result<Vec<Scenario>> {
-    SCENARIOS.iter().map(|built_in| supplies::scenario(built_in.name)).collect()
-}
-
-fn files_of(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {
-    let mut files = Vec::new();
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_file() && path.extension().is_some_and(|found| found == extension) {
-            files.push(path);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-fn read(file: &Path) -> anyhow::Result<String> {
-    fs::read_to_string(file).with_context(|| format!("cannot read `{}`", file.display()))
 }
 
 fn write(file: &Path, bytes: &[u8]) -> anyhow::Result<()> {

@@ -59,9 +59,7 @@ fn shown(figure: &FigureEntry, svg: Option<String>, notes: &Notes) -> Block {
 }
 
 fn how(figure: &FigureEntry) -> String {
-    let files: Vec<String> =
-        figure.scenarios.iter().map(|name| format!("config/scenarios/{name}.yaml")).collect();
-    format!("Run {} with `bear lab run`, then `bear lab figures` again.", files.join(" and "))
+    format!("Run `bear lab run {}`, then `bear lab figures` again.", figure.scenarios.join(" "))
 }
 
 fn reason(note: &Note) -> String {

@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use super::{list::FIGURES, *};
-use crate::lab::figures::made;
+use crate::lab::{RunLine, figures::made};
 
 const SCENARIO: &str = "name: poisson\n\
     pool:\n  - {profile: qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.05, output_usd_per_mtok: 0.2}}\n\
@@ -27,8 +27,11 @@ fn made_in(folder: &Path, lines: &[RunLine], notes: &str, svg_only: bool) -> Str
     run(Args {
         results: folder.join("results"),
         out: folder.join("out"),
+        scenarios: Some(folder.join("scenarios")),
         notes: Some(folder.join("scenarios/notes.yaml")),
         svg_only,
+        play: false,
+        how: Play::default(),
     })
     .unwrap();
     fs::read_to_string(folder.join("out/index.html")).unwrap()
@@ -76,7 +79,7 @@ fn without_runs_a_figure_keeps_its_place_and_says_what_to_run() {
         let drawn = folder.path().join(format!("out/{}.svg", figure.id())).exists();
         assert_eq!(drawn, matches!(figure.number, 5 | 17), "{}", figure.id());
     }
-    assert!(page.contains("Run config/scenarios/delta.yaml and config/scenarios/delta-others.yaml"));
+    assert!(page.contains("Run `bear lab run delta delta-others`, then"));
     assert!(page.contains("not measured"));
 }
 
@@ -117,4 +120,12 @@ fn notes_of_unknown_figures_are_refused() {
     assert!(error.contains("figure-99") && error.contains("figure-08/best-baseline"), "{error}");
     assert!(Notes::parse("figure-08: {verdict: perhaps}").is_err());
     assert!(Notes::parse(NOTES).is_ok());
+}
+
+#[test]
+fn every_figure_needs_scenarios_that_are_built_in() {
+    let built_in: Vec<String> = read_scenarios(None).unwrap().into_iter().map(|s| s.name).collect();
+    for name in FIGURES.iter().flat_map(|figure| figure.scenarios) {
+        assert!(built_in.iter().any(|known| known == name), "{name}");
+    }
 }
