@@ -99,6 +99,31 @@ impl Estimator for Bea {
         };
         replayed.unwrap_or_else(|| self.otherwise.estimate(load, view, now, horizon))
     }
+
+    fn least_ttft_s(&self, load: QueryLoad, view: &InstanceView) -> f64 {
+        let Some((basis, b)) = view.basis.as_ref().zip(view.spec.batch_time.as_ref()) else { return 0.0 };
+        let overhead = view.spec.overhead;
+        let outside_s = overhead.ingress_s + overhead.egress_s;
+        let budget = basis.snapshot.engine.max_num_batched_tokens;
+        (outside_s + alone_s(load, budget, b)) * (1.0 - ROUNDING)
+    }
+}
+
+/// Far above what adding seconds as floats can lose, far below what an estimate can tell.
+const ROUNDING: f64 = 1e-9;
+
+/// Returns how long the batches of an idle engine take over a prompt, seconds: whatever else is in a batch only
+/// adds to its time (eq. 12), so no replay ends sooner. 0 where a coefficient is negative.
+fn alone_s(load: QueryLoad, budget_tokens: u32, b: &BatchTimeCoefficients) -> f64 {
+    if [b.b0_s, b.b1_s, b.b2_s, b.b3_s, b.b4_s].iter().any(|b| *b < 0.0) {
+        return 0.0;
+    }
+    let prompt = u64::from(load.prompt_tokens);
+    let cached = u64::from(load.cached_tokens).min(prompt.saturating_sub(1));
+    let tokens = prompt - cached;
+    let pairs = (prompt * (prompt + 1) - cached * (cached + 1)) / 2;
+    let batches = tokens.div_ceil(u64::from(budget_tokens.max(1)));
+    batches as f64 * b.b0_s + tokens as f64 * b.b1_s + pairs as f64 * b.b3_s + b.b4_s
 }
 
 /// Adds what a replay found, with the time outside the batches. A replay that reached the first token but
@@ -162,6 +187,29 @@ mod tests {
         assert!(close(e2e_s, estimate.ttft_s() + 4.0 * 0.010), "{e2e_s}");
         let partial = bea().estimate(load(100), &view, now, Horizon::Tokens(3));
         assert_eq!((partial.tpot_s, partial.e2e_s), (Some(tpot_s), None));
+    }
+
+    #[test]
+    fn no_estimate_falls_below_its_bound_and_an_idle_engine_meets_it() {
+        let mut idle = basis();
+        let snapshot = std::sync::Arc::make_mut(&mut idle.snapshot);
+        (snapshot.running, snapshot.waiting, snapshot.in_flight) = (vec![], vec![], None);
+        let now = snapshot.captured_unix_us;
+        for prompt in [1, 16, 300, 5_000, 20_000, 39_000] {
+            let busy = view(spec(), Some(basis()));
+            let least_s = bea().least_ttft_s(load(prompt), &busy);
+            assert!(least_s > 0.0);
+            for later_s in [0.0, 0.004, 0.013] {
+                let at = now.after_s(later_s);
+                let ttft_s = bea().estimate(load(prompt), &busy, at, Horizon::FirstToken).ttft_s();
+                assert!(ttft_s >= least_s, "{prompt}: {ttft_s} < {least_s}");
+            }
+            let empty = view(spec(), Some(idle.clone()));
+            let ttft_s = bea().estimate(load(prompt), &empty, now, Horizon::FirstToken).ttft_s();
+            assert!((ttft_s / bea().least_ttft_s(load(prompt), &empty) - 1.0).abs() < 1e-6, "{prompt}");
+        }
+        let unknown = view(spec(), None);
+        assert_eq!(bea().least_ttft_s(load(100), &unknown), 0.0);
     }
 
     #[test]

@@ -27,6 +27,12 @@ pub trait Estimator: Send + Sync {
 
     /// Estimates `load` on `view` at `now`, up to `horizon`.
     fn estimate(&self, load: QueryLoad, view: &InstanceView, now: Timestamp, horizon: Horizon) -> Estimate;
+
+    /// Returns a TTFT that no estimate of `load` on `view` falls below, seconds, at next to no cost; 0 where
+    /// nothing is known.
+    fn least_ttft_s(&self, _load: QueryLoad, _view: &InstanceView) -> f64 {
+        0.0
+    }
 }
 
 /// The estimators' options.

@@ -80,6 +80,10 @@ pub trait Candidates {
     fn prediction(&self, i: usize) -> &Prediction;
     /// Returns the latency estimate of candidate `i` up to `horizon`.
     fn estimate(&self, i: usize, horizon: Horizon) -> Estimate;
+    /// Returns a TTFT that the estimate of candidate `i` does not fall below, seconds, without making it.
+    fn least_ttft_s(&self, _i: usize) -> f64 {
+        0.0
+    }
     /// Ranks candidates held interchangeable by the affinity pipeline's cheap signals, best first;
     /// positions are candidates.
     fn rank(&self, set: &[usize], rng: &mut dyn RngCore) -> Vec<Ranked>;

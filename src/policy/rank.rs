@@ -21,19 +21,33 @@ pub fn feasible(estimate: &Estimate, target: Option<Duration>) -> bool {
     }
 }
 
+/// Members of a tier that are estimated for the probability of its pick alone; a tier of more is judged by them.
+const MOST_FOR_PROBABILITY: usize = 4;
+
 /// Returns the first feasible candidate of a ranking and the probability that it is that one.
 ///
-/// Estimates stop at the tier of the pick: its other members decide only the probability.
+/// The other members of the pick's tier decide only the probability. It is exact where they are few. Of a large
+/// tier, which the ranking has in random order, the members up to the pick and a few behind it are estimated,
+/// and the rest is held to be feasible in their proportion.
 pub(super) fn first_feasible(
     candidates: &dyn Candidates,
     ranking: &[Ranked],
     target: Option<Duration>,
 ) -> Option<(usize, f64)> {
-    let fits = |ranked: &Ranked| feasible(&candidates.estimate(ranked.position, Horizon::FirstToken), target);
-    let first = ranking.iter().find(|ranked| fits(ranked))?;
-    let weight: f64 =
-        ranking.iter().filter(|r| r.tier == first.tier && fits(r)).map(|ranked| ranked.weight).sum();
-    Some((first.position, first.weight / weight))
+    let target_s = target.map_or(f64::INFINITY, |target| target.as_secs_f64());
+    let fits = |ranked: &Ranked| {
+        candidates.least_ttft_s(ranked.position) <= target_s
+            && feasible(&candidates.estimate(ranked.position, Horizon::FirstToken), target)
+    };
+    let at = ranking.iter().position(fits)?;
+    let first = &ranking[at];
+    let tier: Vec<&Ranked> = ranking.iter().filter(|ranked| ranked.tier == first.tier).collect();
+    let before = ranking[..at].iter().filter(|ranked| ranked.tier == first.tier).count();
+    let (asked, rest) = tier.split_at(tier.len().min(before + 1 + MOST_FOR_PROBABILITY));
+    let weight = |ranked: &[&Ranked]| ranked.iter().map(|r| r.weight).sum::<f64>();
+    let feasible_weight: f64 = asked.iter().filter(|ranked| fits(ranked)).map(|ranked| ranked.weight).sum();
+    let judged = feasible_weight + weight(rest) * feasible_weight / weight(asked);
+    Some((first.position, first.weight / judged))
 }
 
 /// Ranks a set; one of one needs no pipeline.
@@ -45,11 +59,27 @@ pub(super) fn rank_set(candidates: &dyn Candidates, set: &[usize], rng: &mut dyn
 }
 
 /// Returns the candidate with the least TTFT: eq. 5's fallback; ties by utility, then in order.
+///
+/// They are asked in the order of their bounds, and those whose bound lies above the least so far not at all.
 pub(super) fn least_ttft(candidates: &dyn Candidates) -> Option<usize> {
-    (0..candidates.len()).min_by(|&a, &b| {
-        let ttft = |i| candidates.estimate(i, Horizon::FirstToken).ttft_s();
-        ttft(a).total_cmp(&ttft(b)).then_with(|| better_utility(candidates, a, b))
-    })
+    let mut order: Vec<(f64, usize)> =
+        (0..candidates.len()).map(|i| (candidates.least_ttft_s(i), i)).collect();
+    order.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
+    let mut best: Option<(f64, usize)> = None;
+    for (least_s, i) in order {
+        if best.is_some_and(|(ttft_s, _)| least_s > ttft_s) {
+            break;
+        }
+        let ttft_s = candidates.estimate(i, Horizon::FirstToken).ttft_s();
+        let better = best.is_none_or(|(best_s, b)| {
+            let by_utility = || better_utility(candidates, i, b).then(i.cmp(&b));
+            ttft_s.total_cmp(&best_s).then_with(by_utility).is_lt()
+        });
+        if better {
+            best = Some((ttft_s, i));
+        }
+    }
+    best.map(|(_, i)| i)
 }
 
 /// Orders by falling utility; an unknown one comes after every known one, then by rising cost, unknown

@@ -68,6 +68,11 @@ impl Candidates for Eligible<'_> {
         })
     }
 
+    fn least_ttft_s(&self, i: usize) -> f64 {
+        let row = self.row(i);
+        self.estimator.least_ttft_s(row.model.load, &row.view)
+    }
+
     fn rank(&self, set: &[usize], rng: &mut dyn RngCore) -> Vec<Ranked> {
         staged(self.observer, Stage::Affinity, || {
             let sites: Vec<Site<'_>> = set

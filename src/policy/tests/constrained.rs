@@ -19,6 +19,18 @@ fn the_best_utility_within_the_target_wins() {
 }
 
 #[test]
+fn of_a_large_tier_a_few_tell_the_probability() {
+    // A hundred equal replicas, every second one late: the first in time is asked about, and four behind it.
+    let hand = |i: usize| Hand::new(0, 0.5, if i % 2 == 0 { 0.4 } else { 0.1 });
+    let hands = Hands::new((0..100).map(hand).collect());
+    let choice = choose(Some(0.2), &hands);
+    assert_eq!(choice.instance, 1);
+    assert_eq!(*hands.asked.borrow(), (0..6).collect());
+    // Three of the six asked are in time: so are 50 of 100, and one of 50 is picked.
+    assert!((choice.propensity - 0.02).abs() < 1e-12, "{}", choice.propensity);
+}
+
+#[test]
 fn a_ttft_on_the_target_is_in_time() {
     let hands = Hands::new(vec![Hand::new(0, 0.3, 0.01), Hand::new(1, 0.6, 0.25)]);
     assert_eq!(choose(Some(0.25), &hands).instance, 1);
