@@ -5,7 +5,7 @@ CARGO ?= cargo
 NEXTEST := $(shell $(CARGO) nextest --version >/dev/null 2>&1 && echo yes)
 TRAINING_TOOLS := $(CURDIR)/target/training-tools
 
-.PHONY: help demo test test-all test-training e2e lint bench bundle training-tools tools
+.PHONY: help demo test test-all test-training e2e lint figures bench bundle training-tools tools
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ lint: tools ## Check format, lints, docs and licences
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --no-deps
 	@if $(CARGO) deny --version >/dev/null 2>&1; then $(CARGO) deny --workspace check bans licenses sources; \
 	else echo "cargo-deny is not installed: licences were not checked"; fi
+
+figures: tools ## Play the lab's scenarios with 3 seeds and draw the paper's figures (target/figures/index.html)
+	$(CARGO) run --release --locked --bin bear -- lab figures target/lab-results --out target/figures --play --seeds 3 $(ARGS)
 
 bench: tools ## Run the benches
 	$(CARGO) bench --locked --benches

@@ -11,6 +11,7 @@ mod gateway_failures;
 mod gateway_traces;
 mod lab_commands;
 mod lab_data;
+mod lab_run;
 mod predict;
 mod replay;
 mod replay_engine;

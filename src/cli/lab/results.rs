@@ -15,7 +15,8 @@ use crate::lab::{RunKey, RunLine};
 pub(super) struct Results {
     path: PathBuf,
     partial: PathBuf,
-    done: HashMap<String, RunLine>,
+    /// The lines as they were written: read and written again, a number could lose its last digit.
+    done: HashMap<String, String>,
     journal: Option<File>,
 }
 
@@ -41,20 +42,25 @@ impl Results {
         for line in reader.lines() {
             let line = line.with_context(|| format!("cannot read {}", file.display()))?;
             // A line that was cut short, or is of another version, is run again.
-            if let Ok(line) = serde_json::from_str::<RunLine>(&line) {
-                self.done.insert(identity(&line.key), line);
+            if let Ok(run) = serde_json::from_str::<RunLine>(&line) {
+                self.done.insert(identity(&run.key), line);
             }
         }
         Ok(())
     }
 
+    /// Returns whether a run is finished.
+    pub(super) fn has(&self, key: &RunKey) -> bool {
+        self.done.contains_key(&identity(key))
+    }
+
     /// Returns a finished run.
-    pub(super) fn get(&self, key: &RunKey) -> Option<&RunLine> {
-        self.done.get(&identity(key))
+    pub(super) fn get(&self, key: &RunKey) -> Option<RunLine> {
+        self.done.get(&identity(key)).and_then(|line| serde_json::from_str(line).ok())
     }
 
     /// Keeps a finished run, safe from an interruption.
-    pub(super) fn add(&mut self, line: RunLine) -> anyhow::Result<()> {
+    pub(super) fn add(&mut self, run: &RunLine) -> anyhow::Result<()> {
         let told = || format!("cannot write {}", self.partial.display());
         let journal = match &mut self.journal {
             Some(journal) => journal,
@@ -64,10 +70,9 @@ impl Results {
                 self.journal.insert(file)
             }
         };
-        let mut text = serde_json::to_vec(&line)?;
-        text.push(b'\n');
-        journal.write_all(&text).with_context(told)?;
-        self.done.insert(identity(&line.key), line);
+        let line = serde_json::to_string(run)?;
+        journal.write_all(format!("{line}\n").as_bytes()).with_context(told)?;
+        self.done.insert(identity(&run.key), line);
         Ok(())
     }
 
@@ -76,9 +81,8 @@ impl Results {
         let told = || format!("cannot write {}", self.path.display());
         let new = self.path.with_extension("jsonl.new");
         let mut out = BufWriter::new(File::create(&new).with_context(told)?);
-        for line in keys.iter().filter_map(|key| self.get(key)) {
-            serde_json::to_writer(&mut out, line)?;
-            out.write_all(b"\n").with_context(told)?;
+        for line in keys.iter().filter_map(|key| self.done.get(&identity(key))) {
+            writeln!(out, "{line}").with_context(told)?;
         }
         out.flush().with_context(told)?;
         fs::rename(&new, &self.path).with_context(told)?;
@@ -115,14 +119,14 @@ mod tests {
     fn an_interrupted_grid_goes_on_and_ends_in_the_grids_order() {
         let folder = tempfile::tempdir().unwrap();
         let mut results = Results::open(folder.path(), "s").unwrap();
-        results.add(line(3)).unwrap();
-        results.add(line(1)).unwrap();
+        results.add(&line(3)).unwrap();
+        results.add(&line(1)).unwrap();
         drop(results);
         let cut = folder.path().join("s.jsonl.part");
         OpenOptions::new().append(true).open(&cut).unwrap().write_all(b"{\"key\":").unwrap();
         let mut results = Results::open(folder.path(), "s").unwrap();
-        assert!(results.get(&line(3).key).is_some() && results.get(&line(2).key).is_none());
-        results.add(line(2)).unwrap();
+        assert!(results.has(&line(3).key) && !results.has(&line(2).key));
+        results.add(&line(2)).unwrap();
         let keys: Vec<RunKey> = (1..=3).map(|seed| line(seed).key).collect();
         results.finish(&keys).unwrap();
         assert!(!cut.exists());
@@ -130,6 +134,6 @@ mod tests {
         let seeds: Vec<u64> =
             text.lines().map(|l| serde_json::from_str::<RunLine>(l).unwrap().key.seed).collect();
         assert_eq!(seeds, [1, 2, 3]);
-        assert!(Results::open(folder.path(), "s").unwrap().get(&line(2).key).is_some());
+        assert!(Results::open(folder.path(), "s").unwrap().get(&line(2).key).unwrap() == line(2));
     }
 }

@@ -127,7 +127,7 @@ fn play_one(scenario: &Scenario, (how, supplies): (&Play, &Supplies), folder: &P
         play_jobs(&format!("{} (options)", scenario.name), &trial_jobs, &mut trials, (workers, supplies))?;
     }
     let metrics = |jobs: &Vec<Job>| -> Vec<Metrics> {
-        jobs.iter().filter_map(|job| trials.get(&job.key)).map(|line| line.metrics.clone()).collect()
+        jobs.iter().filter_map(|job| trials.get(&job.key)).map(|line| line.metrics).collect()
     };
     let at_best = cells.iter().zip(&tried).map(|(cell, sets)| {
         let sets: Vec<Vec<Metrics>> = sets.iter().map(metrics).collect();
@@ -144,7 +144,7 @@ fn play_jobs(
     results: &mut Results,
     (workers, supplies): (usize, &Supplies),
 ) -> anyhow::Result<()> {
-    let missing: Vec<&Job> = jobs.iter().filter(|job| results.get(&job.key).is_none()).collect();
+    let missing: Vec<&Job> = jobs.iter().filter(|job| !results.has(&job.key)).collect();
     let bar = progress(name, jobs.len(), jobs.len() - missing.len());
     let queue = Mutex::new(missing.into_iter());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
@@ -164,7 +164,7 @@ fn play_jobs(
         }
         drop(finished);
         for line in lines {
-            results.add(line?)?;
+            results.add(&line?)?;
             bar.inc(1);
         }
         anyhow::Ok(())

@@ -1,0 +1,94 @@
+//! `bear lab run` and `bear lab figures` as a user types them.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::{
+    fs,
+    path::Path,
+    process::{Command, Output},
+};
+
+const SCENARIO: &str = "
+name: small
+pool:
+  - {profile: qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.044, output_usd_per_mtok: 0.173}}
+  - {profile: qwen3-8b-h100, price: {input_usd_per_mtok: 0.072, output_usd_per_mtok: 0.287}}
+workload: {name: four-tasks}
+arrivals: {name: poisson, options: {rate_qps: 4}}
+duration_s: 10
+seeds: [1, 2]
+axes: {arrivals.options.rate_qps: [4, 6]}
+routers:
+  - {label: bear, policy: {name: bear}}
+  - label: score
+    policy: {name: score}
+    sweep: {options: [{alpha: 0.2}, {alpha: 0.8}], duration_s: 5, seeds: [9]}
+";
+
+fn bear(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_bear")).args(arguments).current_dir(folder).output().unwrap()
+}
+
+fn ran(folder: &Path, arguments: &[&str]) -> String {
+    let output = bear(folder, arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn results(folder: &Path, place: &str) -> String {
+    fs::read_to_string(folder.join(place).join("small.jsonl")).unwrap()
+}
+
+#[test]
+fn the_same_seed_gives_the_same_bytes_whatever_the_cores_and_interruptions() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("small.yaml"), SCENARIO).unwrap();
+    ran(folder, &["lab", "run", "small.yaml", "--results", "one", "--jobs", "1"]);
+    ran(folder, &["lab", "run", "small.yaml", "--results", "two", "--jobs", "3"]);
+    let whole = results(folder, "one");
+    assert_eq!(whole.lines().count(), 2 * 2 * 2);
+    assert!(whole == results(folder, "two"), "{whole}");
+    // Half of the lines are lost, and one is cut: they are made again.
+    let half = whole.len() / 2;
+    fs::write(folder.join("two/small.jsonl"), &whole[..half]).unwrap();
+    ran(folder, &["lab", "run", "small.yaml", "--results", "two"]);
+    assert!(whole == results(folder, "two"), "{whole}");
+    // Fewer seeds leave only their lines.
+    ran(folder, &["lab", "run", "small.yaml", "--results", "two", "--seeds", "1"]);
+    assert_eq!(results(folder, "two").lines().count(), 4);
+}
+
+#[test]
+fn a_page_is_drawn_from_whatever_was_played() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("poisson.yaml"), SCENARIO.replace("name: small", "name: poisson")).unwrap();
+    ran(folder, &["lab", "run", "./poisson.yaml", "--results", "r"]);
+    let said = ran(folder, &["lab", "figures", "r", "--out", "page", "--svg-only"]);
+    assert!(said.contains("from 8 runs"), "{said}");
+    let page = fs::read_to_string(folder.join("page/index.html")).unwrap();
+    assert!(page.contains("score") && page.contains("bear lab run bursty"), "{said}");
+    assert!(folder.join("page/figure-08.svg").exists());
+}
+
+#[test]
+fn what_cannot_be_played_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    for (name, from, to) in [
+        ("key", "duration_s", "duration"),
+        ("workload", "four-tasks", "five-tasks"),
+        ("profile", "qwen3-8b-h100", "qwen3-9b-h100"),
+        ("axis", "axes: {arrivals.options.rate_qps", "axes: {arrivals.rate"),
+    ] {
+        fs::write(folder.join(format!("{name}.yaml")), SCENARIO.replace(from, to)).unwrap();
+        let output = bear(folder, &["lab", "run", &format!("{name}.yaml")]);
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{name}: {stderr}");
+        let wanted = to.rsplit(['{', '.']).next().unwrap();
+        assert!(stderr.contains(wanted), "{name}: {stderr}");
+    }
+    let output = bear(folder, &["lab", "run", "--list"]);
+    assert!(String::from_utf8_lossy(&output.stdout).contains("poisson"));
+    assert_eq!(bear(folder, &["lab", "run", "--seeds", "0"]).status.code(), Some(2));
+}
