@@ -21,7 +21,7 @@ fn the_best_utility_within_the_target_wins() {
 #[test]
 fn of_a_large_tier_a_few_tell_the_probability() {
     // A hundred equal replicas, every second one late: the first in time is asked about, and four behind it.
-    let hand = |i: usize| Hand::new(0, 0.5, if i % 2 == 0 { 0.4 } else { 0.1 });
+    let hand = |i: usize| Hand::new(0, 0.5, if i.is_multiple_of(2) { 0.4 } else { 0.1 });
     let hands = Hands::new((0..100).map(hand).collect());
     let choice = choose(Some(0.2), &hands);
     assert_eq!(choice.instance, 1);
