@@ -4,7 +4,7 @@
 //! logged, lets the new policy choose, and adds the row to two blocks that never mix: *predicted* (what the log
 //! had predicted for the new choice) and *observed* (outcomes of the rows whose choice stays, weighted by how
 //! likely each policy was to make it). What a row does not hold is filled in several contradictory ways
-//! ([`world`]); a choice that depends on the filling is one that the log cannot answer.
+//! (`world`); a choice that depends on the filling is one that the log cannot answer.
 
 mod answer;
 mod candidates;
