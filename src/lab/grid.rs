@@ -3,10 +3,8 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::{Map, Value};
-use sha2::{Digest, Sha256};
 
-use super::{LabError, Metrics, RouterChoice, RunKey, Scenario};
-use crate::predict::digest::hex;
+use super::{Fingerprints, LabError, Metrics, RouterChoice, RunKey, Scenario};
 
 /// One point of a scenario's grid with one router: runs that differ by their seeds alone.
 #[derive(Clone, Debug)]
@@ -17,6 +15,8 @@ pub struct Cell {
     pub point: BTreeMap<String, Value>,
     /// The router.
     pub router: RouterChoice,
+    prints: Arc<Fingerprints>,
+    world: Arc<str>,
 }
 
 /// One run of a cell.
@@ -34,14 +34,17 @@ pub struct Job {
 ///
 /// # Errors
 /// [`LabError::Invalid`] where an axis names no key of a scenario or a value does not fit there.
-pub fn cells(scenario: &Scenario) -> Result<Vec<Cell>, LabError> {
+pub fn cells(scenario: &Scenario, prints: &Arc<Fingerprints>) -> Result<Vec<Cell>, LabError> {
     let mut cells = Vec::new();
+    let world: Arc<str> = prints.of_world(scenario).into();
     for point in points(&scenario.axes) {
         let placed = Arc::new(place(scenario, &point)?);
         let cell = |router: &RouterChoice| Cell {
             scenario: Arc::clone(&placed),
             point: point.clone(),
             router: router.clone(),
+            prints: Arc::clone(prints),
+            world: Arc::clone(&world),
         };
         cells.extend(scenario.routers.iter().map(cell));
     }
@@ -49,6 +52,12 @@ pub fn cells(scenario: &Scenario) -> Result<Vec<Cell>, LabError> {
 }
 
 impl Cell {
+    /// Returns the digest of what all runs of the scenario share.
+    #[must_use]
+    pub fn world(&self) -> &str {
+        &self.world
+    }
+
     /// Returns the runs, one a seed.
     #[must_use]
     pub fn jobs(&self) -> Vec<Job> {
@@ -110,7 +119,8 @@ impl Cell {
             router: router.label.clone(),
             options: router.policy.options.clone(),
             seed,
-            digest: digest(&scenario, router),
+            digest: self.prints.of_run(&scenario, router),
+            world: self.world.to_string(),
         };
         Job { scenario, router: router.clone(), key }
     }
@@ -162,23 +172,15 @@ fn set(value: &mut Value, key: &str, to: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// Returns what a run depends on besides its seed, in twelve hexadecimal digits.
-fn digest(scenario: &Scenario, router: &RouterChoice) -> String {
-    let bare = Scenario {
-        about: String::new(),
-        routers: vec![router.clone()],
-        seeds: Vec::new(),
-        ..scenario.clone()
-    };
-    let text = serde_json::to_string(&bare).unwrap_or_default();
-    hex(&Sha256::digest(text.as_bytes()))[..12].to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    fn none() -> Arc<Fingerprints> {
+        Arc::default()
+    }
 
     fn scenario() -> Scenario {
         Scenario::parse(
@@ -203,7 +205,7 @@ mod tests {
 
     #[test]
     fn axes_cross_and_land_where_their_keys_say() {
-        let cells = cells(&scenario()).unwrap();
+        let cells = cells(&scenario(), &none()).unwrap();
         assert_eq!(cells.len(), 2 * 3 * 2);
         let at: Vec<(f64, f64)> = cells
             .iter()
@@ -220,7 +222,7 @@ mod tests {
     #[test]
     fn runs_that_differ_have_different_digests_and_seeds_and_prose_do_not_count() {
         let digests = |scenario: &Scenario| -> Vec<String> {
-            cells(scenario).unwrap().iter().map(|c| c.jobs()[0].key.digest.clone()).collect()
+            cells(scenario, &none()).unwrap().iter().map(|c| c.jobs()[0].key.digest.clone()).collect()
         };
         let all = digests(&scenario());
         let distinct: std::collections::BTreeSet<_> = all.iter().collect();
@@ -228,11 +230,17 @@ mod tests {
         let other = Scenario { about: String::from("x"), seeds: vec![9], ..scenario() };
         assert_eq!(digests(&other), all);
         assert_ne!(digests(&Scenario { warmup_s: 1.0, ..scenario() }), all);
+        let worlds = |scenario: &Scenario| -> std::collections::BTreeSet<String> {
+            let cells = cells(scenario, &none()).unwrap();
+            cells.iter().flat_map(Cell::jobs).map(|job| job.key.world).collect()
+        };
+        assert_eq!(worlds(&scenario()).len(), 1);
+        assert_ne!(worlds(&Scenario { warmup_s: 1.0, ..scenario() }), worlds(&scenario()));
     }
 
     #[test]
     fn a_sweep_tries_every_set_and_keeps_the_best() {
-        let cells = cells(&scenario()).unwrap();
+        let cells = cells(&scenario(), &none()).unwrap();
         assert!(cells[0].trials().is_empty());
         let trials = cells[1].trials();
         assert_eq!((trials.len(), trials[0].len()), (2, 2));
@@ -249,9 +257,9 @@ mod tests {
     fn an_axis_that_leads_nowhere_is_named() {
         let mut wrong = scenario();
         wrong.axes = [(String::from("snapshots.delay"), vec![json!(3)])].into();
-        let error = cells(&wrong).unwrap_err().to_string();
+        let error = cells(&wrong, &none()).unwrap_err().to_string();
         assert!(error.contains("snapshots.delay") && error.contains("unknown field"), "{error}");
         wrong.axes = [(String::from("duration_s.x"), vec![json!(3)])].into();
-        assert!(cells(&wrong).unwrap_err().to_string().contains("duration_s.x"));
+        assert!(cells(&wrong, &none()).unwrap_err().to_string().contains("duration_s.x"));
     }
 }

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::{Named, PoolModel, PredictorChoice, RouterChoice, Scenario, TargetRule};
+
 /// What tells one run from another.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunKey {
@@ -18,8 +20,49 @@ pub struct RunKey {
     pub options: Map<String, Value>,
     /// The seed.
     pub seed: u64,
-    /// Digest of the resolved scenario: a line of another one is not taken for this run's.
+    /// Digest of what it depends on besides its seed: the scenario at its point, its router, and the profiles,
+    /// data and predictors behind them. A line of another digest is not taken for this run's.
     pub digest: String,
+    /// Digest of what all runs that may be compared with it share: the same without the point and the router.
+    pub world: String,
+}
+
+/// What a run was played under, for readers of its line.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Setting {
+    /// The pool.
+    pub pool: Vec<PoolModel>,
+    /// What requests are.
+    pub workload: Named,
+    /// When they come.
+    pub arrivals: Named,
+    /// The TTFT targets.
+    pub targets: TargetRule,
+    /// λ at which utilities are valued.
+    pub lambda_per_usd: f64,
+    /// What predicts accuracy and length for this router.
+    pub predictor: PredictorChoice,
+    /// Measured virtual time, seconds.
+    pub duration_s: f64,
+    /// Virtual time before it, seconds.
+    pub warmup_s: f64,
+}
+
+impl Setting {
+    /// Takes it from a scenario whose point is in place, and a router.
+    #[must_use]
+    pub fn of(scenario: &Scenario, router: &RouterChoice) -> Self {
+        Self {
+            pool: scenario.pool.clone(),
+            workload: scenario.workload.clone(),
+            arrivals: scenario.arrivals.clone(),
+            targets: scenario.targets,
+            lambda_per_usd: scenario.lambda_per_usd,
+            predictor: router.predictor.clone().unwrap_or_else(|| scenario.predictor.clone()),
+            duration_s: scenario.duration_s,
+            warmup_s: scenario.warmup_s,
+        }
+    }
 }
 
 /// One run.
@@ -27,6 +70,8 @@ pub struct RunKey {
 pub struct RunLine {
     /// Which run.
     pub key: RunKey,
+    /// What it was played under.
+    pub setting: Setting,
     /// What it measured.
     pub metrics: Metrics,
     /// Its requests, where the scenario keeps them.

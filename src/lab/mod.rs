@@ -6,12 +6,12 @@
 
 pub mod arrivals;
 pub mod figures;
+mod fingerprint;
 pub mod fleet;
 pub mod grid;
 mod item;
 mod line;
 mod measure;
-
 mod options;
 mod scenario;
 mod trace;
@@ -19,8 +19,9 @@ pub mod tune;
 pub mod whatif;
 pub mod workload;
 
+pub use fingerprint::Fingerprints;
 pub use item::{Answer, FollowUp, Item};
-pub use line::{Interval, Metrics, Quantiles, RequestRecord, RunKey, RunLine, Share};
+pub use line::{Interval, Metrics, Quantiles, RequestRecord, RunKey, RunLine, Setting, Share};
 pub use options::data_files;
 pub use scenario::{
     Failure, Misfit, Named, PoolModel, PredictorChoice, RouterChoice, Scenario, SnapshotRule, Sweep,

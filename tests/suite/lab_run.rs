@@ -53,9 +53,39 @@ fn the_same_seed_gives_the_same_bytes_whatever_the_cores_and_interruptions() {
     fs::write(folder.join("two/small.jsonl"), &whole[..half]).unwrap();
     ran(folder, &["lab", "run", "small.yaml", "--results", "two"]);
     assert!(whole == results(folder, "two"), "{whole}");
-    // Fewer seeds leave only their lines.
-    ran(folder, &["lab", "run", "small.yaml", "--results", "two", "--seeds", "1"]);
-    assert_eq!(results(folder, "two").lines().count(), 4);
+}
+
+#[test]
+fn results_keep_what_is_comparable_and_refuse_what_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("small.yaml"), SCENARIO).unwrap();
+    let run = ["lab", "run", "small.yaml", "--results", "r"];
+    ran(folder, &run);
+    let whole = results(folder, "r");
+    // Fewer seeds or routers play nothing anew and drop nothing.
+    ran(folder, &[&run[..], &["--seeds", "1"]].concat());
+    assert_eq!(results(folder, "r").lines().count(), 8);
+    ran(folder, &[&run[..], &["--routers", "score"]].concat());
+    assert_eq!(results(folder, "r").lines().count(), 8);
+    ran(folder, &run);
+    assert!(results(folder, "r") == whole);
+    let refused = |more: &[&str], wanted: &str| {
+        let output = bear(folder, &[&run[..], more].concat());
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains(wanted), "{stderr}");
+    };
+    refused(&["--duration-s", "5"], "runs under other settings");
+    refused(&["--routers", "scroe"], "did you mean `score`");
+    assert!(results(folder, "r") == whole);
+    ran(folder, &[&run[..], &["--duration-s", "5", "--fresh"]].concat());
+    assert!(results(folder, "r").contains("\"duration_s\":5.0"));
+    // Another scenario without the router is passed over.
+    let other = SCENARIO.replace("name: small", "name: other").replace("label: score", "label: rated");
+    fs::write(folder.join("other.yaml"), other).unwrap();
+    ran(folder, &["lab", "run", "small.yaml", "other.yaml", "--results", "s", "--routers", "rated"]);
+    assert!(!folder.join("s/small.jsonl").exists() && folder.join("s/other.jsonl").exists());
 }
 
 #[test]
@@ -64,11 +94,16 @@ fn a_page_is_drawn_from_whatever_was_played() {
     let folder = folder.path();
     fs::write(folder.join("poisson.yaml"), SCENARIO.replace("name: small", "name: poisson")).unwrap();
     ran(folder, &["lab", "run", "./poisson.yaml", "--results", "r"]);
-    let said = ran(folder, &["lab", "figures", "r", "--out", "page", "--svg-only"]);
+    let said = ran(folder, &["lab", "figures", "r", "--out", "page"]);
     assert!(said.contains("from 8 runs"), "{said}");
-    let page = fs::read_to_string(folder.join("page/index.html")).unwrap();
+    let read = |place: &str| fs::read(folder.join(place)).unwrap();
+    let page = String::from_utf8(read("page/index.html")).unwrap();
     assert!(page.contains("score") && page.contains("bear lab run bursty"), "{said}");
-    assert!(folder.join("page/figure-08.svg").exists());
+    assert!(read("page/figure-08.png").starts_with(b"\x89PNG") && read("page/figure-08.png").len() > 10_000);
+    ran(folder, &["lab", "figures", "r", "--out", "again"]);
+    for name in ["index.html", "figure-08.svg", "figure-08.png"] {
+        assert!(read(&format!("page/{name}")) == read(&format!("again/{name}")), "{name}");
+    }
 }
 
 #[test]
@@ -80,6 +115,7 @@ fn what_cannot_be_played_is_said() {
         ("workload", "four-tasks", "five-tasks"),
         ("profile", "qwen3-8b-h100", "qwen3-9b-h100"),
         ("axis", "axes: {arrivals.options.rate_qps", "axes: {arrivals.rate"),
+        ("name", "name: small", "name: ../small"),
     ] {
         fs::write(folder.join(format!("{name}.yaml")), SCENARIO.replace(from, to)).unwrap();
         let output = bear(folder, &["lab", "run", &format!("{name}.yaml")]);

@@ -1,13 +1,13 @@
 //! The lines of finished runs on disk: one file a scenario, in the order of its grid, resumable.
 
 use std::{
-    collections::HashMap,
+    collections::{BTreeMap, HashMap},
     fs::{self, File, OpenOptions},
     io::{BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
 };
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::lab::{RunKey, RunLine};
 
@@ -15,38 +15,79 @@ use crate::lab::{RunKey, RunLine};
 pub(super) struct Results {
     path: PathBuf,
     partial: PathBuf,
-    /// The lines as they were written: read and written again, a number could lose its last digit.
-    done: HashMap<String, String>,
+    done: HashMap<String, Done>,
+    /// Identities in the order in which their lines were found.
+    order: Vec<String>,
     journal: Option<File>,
 }
 
+/// A finished run, its line as it was written: read and written again, a number could lose its last digit.
+struct Done {
+    key: RunKey,
+    line: String,
+}
+
 impl Results {
-    /// Opens a file of results in `folder`; what lies there of earlier runs is taken over.
-    pub(super) fn open(folder: &Path, name: &str) -> anyhow::Result<Self> {
+    /// Opens a file of results in `folder`; what lies there of earlier runs in the same world is taken over.
+    ///
+    /// # Errors
+    /// The file cannot be read, or holds runs of another world.
+    pub(super) fn open(folder: &Path, name: &str, world: &str) -> anyhow::Result<Self> {
         fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
-        let path = folder.join(format!("{name}.jsonl"));
-        let partial = folder.join(format!("{name}.jsonl.part"));
-        let mut results = Self { path, partial, done: HashMap::new(), journal: None };
+        let [path, partial] = files(folder, name);
+        let mut results = Self { path, partial, done: HashMap::new(), order: Vec::new(), journal: None };
         for file in [results.path.clone(), results.partial.clone()] {
-            results.take(&file)?;
+            results.take(&file, world)?;
         }
         Ok(results)
     }
 
-    fn take(&mut self, file: &Path) -> anyhow::Result<()> {
+    /// Removes a scenario's file of results.
+    pub(super) fn discard(folder: &Path, name: &str) -> anyhow::Result<()> {
+        for file in files(folder, name).iter().filter(|file| file.exists()) {
+            fs::remove_file(file).with_context(|| format!("cannot remove {}", file.display()))?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, file: &Path, world: &str) -> anyhow::Result<()> {
         if !file.exists() {
             return Ok(());
         }
-        let reader =
-            BufReader::new(File::open(file).with_context(|| format!("cannot read {}", file.display()))?);
-        for line in reader.lines() {
-            let line = line.with_context(|| format!("cannot read {}", file.display()))?;
-            // A line that was cut short, or is of another version, is run again.
-            if let Ok(run) = serde_json::from_str::<RunLine>(&line) {
-                self.done.insert(identity(&run.key), line);
+        let told = || format!("cannot read {}", file.display());
+        let lines: Vec<String> = BufReader::new(File::open(file).with_context(told)?)
+            .lines()
+            .collect::<Result<_, _>>()
+            .with_context(told)?;
+        let last = lines.len();
+        for (line, number) in lines.into_iter().zip(1..) {
+            let Ok(run) = serde_json::from_str::<RunLine>(&line) else {
+                // The last line may have been cut short: it is played again.
+                if number == last {
+                    break;
+                }
+                bail!("{}, line {number}, is not a run of this version of bear {HINT}", file.display());
+            };
+            if run.key.world != world {
+                bail!(
+                    "{} holds runs under other settings (line {number}: {} s measured, λ {}, router `{}`); runs that \
+                     cannot be compared do not share a file {HINT}",
+                    file.display(),
+                    run.setting.duration_s,
+                    run.setting.lambda_per_usd,
+                    run.key.router
+                );
             }
+            self.keep(run.key, line);
         }
         Ok(())
+    }
+
+    fn keep(&mut self, key: RunKey, line: String) {
+        let id = identity(&key);
+        if self.done.insert(id.clone(), Done { key, line }).is_none() {
+            self.order.push(id);
+        }
     }
 
     /// Returns whether a run is finished.
@@ -56,7 +97,7 @@ impl Results {
 
     /// Returns a finished run.
     pub(super) fn get(&self, key: &RunKey) -> Option<RunLine> {
-        self.done.get(&identity(key)).and_then(|line| serde_json::from_str(line).ok())
+        self.done.get(&identity(key)).and_then(|done| serde_json::from_str(&done.line).ok())
     }
 
     /// Keeps a finished run, safe from an interruption.
@@ -72,17 +113,26 @@ impl Results {
         };
         let line = serde_json::to_string(run)?;
         journal.write_all(format!("{line}\n").as_bytes()).with_context(told)?;
-        self.done.insert(identity(&run.key), line);
+        self.keep(run.key.clone(), line);
         Ok(())
     }
 
-    /// Writes the lines of these runs in this order, and no others.
+    /// Writes the lines of these runs in this order, then the other lines that were there.
+    ///
+    /// A router that ran at a point of this grid under other options has no place beside these: its lines go.
     pub(super) fn finish(&mut self, keys: &[RunKey]) -> anyhow::Result<()> {
         let told = || format!("cannot write {}", self.path.display());
+        let digests: BTreeMap<String, &str> =
+            keys.iter().map(|key| (cell(key), key.digest.as_str())).collect();
+        let stays = |key: &RunKey| digests.get(&cell(key)).is_none_or(|digest| *digest == key.digest);
+        let mut order: Vec<String> = keys.iter().map(identity).collect();
+        let listed: std::collections::BTreeSet<String> = order.iter().cloned().collect();
+        let others = self.order.iter().filter(|id| !listed.contains(*id) && stays(&self.done[*id].key));
+        order.extend(others.cloned());
         let new = self.path.with_extension("jsonl.new");
         let mut out = BufWriter::new(File::create(&new).with_context(told)?);
-        for line in keys.iter().filter_map(|key| self.done.get(&identity(key))) {
-            writeln!(out, "{line}").with_context(told)?;
+        for done in order.iter().filter_map(|id| self.done.get(id)) {
+            writeln!(out, "{}", done.line).with_context(told)?;
         }
         out.flush().with_context(told)?;
         fs::rename(&new, &self.path).with_context(told)?;
@@ -94,46 +144,22 @@ impl Results {
     }
 }
 
+/// What to do about lines that cannot stay.
+const HINT: &str = "(hint: choose another folder with --results, or --fresh to play everything anew)";
+
+fn files(folder: &Path, name: &str) -> [PathBuf; 2] {
+    ["jsonl", "jsonl.part"].map(|extension| folder.join(format!("{name}.{extension}")))
+}
+
+/// Names a run.
 fn identity(key: &RunKey) -> String {
-    format!("{}|{}|{}|{}", key.digest, key.seed, key.router, key.scenario)
+    format!("{}|{}", key.digest, key.seed)
+}
+
+/// Names the runs of one router at one point, whatever its options.
+fn cell(key: &RunKey) -> String {
+    format!("{}|{}", key.router, serde_json::to_string(&key.point).unwrap_or_default())
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lab::Metrics;
-
-    fn line(seed: u64) -> RunLine {
-        let key = RunKey {
-            scenario: String::from("s"),
-            point: Default::default(),
-            router: String::from("bear"),
-            options: Default::default(),
-            seed,
-            digest: String::from("d"),
-        };
-        RunLine { key, metrics: Metrics { requests: seed, ..Metrics::default() }, requests: Vec::new() }
-    }
-
-    #[test]
-    fn an_interrupted_grid_goes_on_and_ends_in_the_grids_order() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut results = Results::open(folder.path(), "s").unwrap();
-        results.add(&line(3)).unwrap();
-        results.add(&line(1)).unwrap();
-        drop(results);
-        let cut = folder.path().join("s.jsonl.part");
-        OpenOptions::new().append(true).open(&cut).unwrap().write_all(b"{\"key\":").unwrap();
-        let mut results = Results::open(folder.path(), "s").unwrap();
-        assert!(results.has(&line(3).key) && !results.has(&line(2).key));
-        results.add(&line(2)).unwrap();
-        let keys: Vec<RunKey> = (1..=3).map(|seed| line(seed).key).collect();
-        results.finish(&keys).unwrap();
-        assert!(!cut.exists());
-        let text = fs::read_to_string(folder.path().join("s.jsonl")).unwrap();
-        let seeds: Vec<u64> =
-            text.lines().map(|l| serde_json::from_str::<RunLine>(l).unwrap().key.seed).collect();
-        assert_eq!(seeds, [1, 2, 3]);
-        assert!(Results::open(folder.path(), "s").unwrap().get(&line(2).key).unwrap() == line(2));
-    }
-}
+mod tests;

@@ -2,7 +2,7 @@
 
 use std::{
     path::{Path, PathBuf},
-    sync::{Mutex, PoisonError, mpsc},
+    sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
 };
 
@@ -15,17 +15,22 @@ use super::{
 };
 use crate::{
     cli::print,
+    domain::suggestion,
     lab::{
-        Metrics, RunKey, RunLine, Scenario,
+        Fingerprints, Metrics, RunKey, RunLine, Scenario, Setting,
         fleet::{self, Supplies},
         grid::{self, Cell, Job},
     },
 };
 
+/// The folder beside the results where the runs of sweeps lie.
+const TRIALS: &str = "trials";
+
 /// Plays scenarios: every router at every point under every seed, in virtual time.
 ///
 /// Results are JSON lines, one file a scenario; an interrupted command goes on where it stopped, and runs
-/// that are there already are not played again.
+/// that are there already are not played again. Runs under other settings (another duration, λ, pool, data,
+/// predictor) cannot be compared and are refused in the same file.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Built-in scenarios by name, or YAML files; absent: every built-in one.
@@ -50,12 +55,15 @@ pub(super) struct Play {
     /// Measured virtual time a run instead of the scenario's own, seconds.
     #[arg(long, value_name = "SECONDS", value_parser = crate::cli::number::positive)]
     pub(super) duration_s: Option<f64>,
-    /// Only these routers, by label.
+    /// Only these routers, by label; scenarios that have none of them are passed over.
     #[arg(long, value_name = "LABEL", value_delimiter = ',')]
     pub(super) routers: Vec<String>,
     /// Runs at once; absent: one a core.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(super) jobs: Option<u16>,
+    /// Throws earlier results of the scenarios away and plays everything anew.
+    #[arg(long)]
+    pub(super) fresh: bool,
 }
 
 /// Runs the subcommand.
@@ -83,14 +91,19 @@ pub(super) fn play_built_in(how: &Play, results: &Path) -> anyhow::Result<()> {
 
 /// Plays scenarios and keeps their results.
 fn play(names: &[String], how: &Play, results: &Path) -> anyhow::Result<()> {
-    let scenarios: Vec<Scenario> =
-        names.iter().map(|name| Ok(how.applied(supplies::scenario(name)?))).collect::<anyhow::Result<_>>()?;
-    if let Some(empty) = scenarios.iter().find(|scenario| scenario.routers.is_empty()) {
-        bail!("scenario `{}` has none of the routers {}", empty.name, how.routers.join(", "));
-    }
+    let all: Vec<Scenario> =
+        names.iter().map(|name| supplies::scenario(name)).collect::<anyhow::Result<_>>()?;
+    how.check(&all)?;
+    let mut scenarios: Vec<Scenario> = all.into_iter().map(|scenario| how.applied(scenario)).collect();
+    scenarios.retain(|scenario| !scenario.routers.is_empty());
     let supplies = supplies::load(&scenarios)?;
+    let prints = Arc::new(Fingerprints::of(&supplies));
     for scenario in &scenarios {
-        play_one(scenario, (how, &supplies), results)
+        if how.fresh {
+            Results::discard(results, &scenario.name)?;
+            Results::discard(&results.join(TRIALS), &scenario.name)?;
+        }
+        play_one(scenario, &prints, (how, &supplies), results)
             .with_context(|| format!("scenario `{}`", scenario.name))?;
     }
     Ok(())
@@ -110,16 +123,36 @@ impl Play {
         scenario
     }
 
+    /// Refuses labels that no scenario has.
+    fn check(&self, scenarios: &[Scenario]) -> anyhow::Result<()> {
+        let mut known: Vec<&str> =
+            scenarios.iter().flat_map(|s| &s.routers).map(|router| router.label.as_str()).collect();
+        known.sort_unstable();
+        known.dedup();
+        match self.routers.iter().find(|label| !known.contains(&label.as_str())) {
+            Some(label) => {
+                bail!("no scenario played here has a router `{label}` (hint: {})", suggestion(label, &known))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn workers(&self) -> usize {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         self.jobs.map_or_else(cores, usize::from)
     }
 }
 
-fn play_one(scenario: &Scenario, (how, supplies): (&Play, &Supplies), folder: &Path) -> anyhow::Result<()> {
-    let cells = grid::cells(scenario)?;
-    let mut trials = Results::open(&folder.join("trials"), &scenario.name)?;
-    let mut results = Results::open(folder, &scenario.name)?;
+fn play_one(
+    scenario: &Scenario,
+    prints: &Arc<Fingerprints>,
+    (how, supplies): (&Play, &Supplies),
+    folder: &Path,
+) -> anyhow::Result<()> {
+    let cells = grid::cells(scenario, prints)?;
+    let world = cells.first().map_or("", Cell::world);
+    let mut trials = Results::open(&folder.join(TRIALS), &scenario.name, world)?;
+    let mut results = Results::open(folder, &scenario.name, world)?;
     let tried: Vec<Vec<Vec<Job>>> = cells.iter().map(Cell::trials).collect();
     let trial_jobs: Vec<Job> = tried.iter().flatten().flatten().cloned().collect();
     let workers = how.workers();
@@ -177,7 +210,8 @@ fn play_jobs(
 fn one(job: &Job, supplies: &Supplies) -> anyhow::Result<RunLine> {
     let run = fleet::run(&job.scenario, &job.router, job.key.seed, supplies)
         .with_context(|| format!("router `{}`, seed {}", job.router.label, job.key.seed))?;
-    Ok(RunLine { key: job.key.clone(), metrics: run.metrics, requests: run.requests })
+    let setting = Setting::of(&job.scenario, &job.router);
+    Ok(RunLine { key: job.key.clone(), setting, metrics: run.metrics, requests: run.requests })
 }
 
 fn progress(name: &str, all: usize, done: usize) -> ProgressBar {

@@ -41,6 +41,8 @@ pub(super) const SCENARIOS: &[BuiltIn] = &[
     scenario!("staleness-parts"),
     scenario!("misfit"),
     scenario!("other-mix"),
+    scenario!("weights"),
+    scenario!("load"),
     scenario!("requests"),
 ];
 
@@ -154,19 +156,19 @@ fn find_data(file: &str) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lab::grid;
+    use crate::lab::{Fingerprints, grid};
 
     #[test]
     fn every_built_in_scenario_parses_expands_and_finds_its_supplies() {
         for built_in in SCENARIOS {
             let scenario = scenario(built_in.name).unwrap();
             assert_eq!(scenario.name, built_in.name);
-            let cells = grid::cells(&scenario).unwrap();
+            let supplies = load(std::slice::from_ref(&scenario)).unwrap();
+            let cells = grid::cells(&scenario, &Arc::new(Fingerprints::of(&supplies))).unwrap();
             assert!(!cells.is_empty());
             for cell in &cells {
                 cell.router.policy.build().unwrap();
             }
-            load(&[scenario]).unwrap();
         }
     }
 

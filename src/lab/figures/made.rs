@@ -6,7 +6,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Value, json};
 
-use crate::lab::{Metrics, RequestRecord, RunKey, RunLine};
+use crate::lab::{Metrics, RequestRecord, RunKey, RunLine, Scenario, Setting};
 
 const RATE: &str = "arrivals.options.rate_qps";
 const MODELS: [&str; 3] = ["qwen3-0.6b", "qwen3-8b", "qwen3-32b"];
@@ -52,8 +52,22 @@ fn line(scenario: &str, point: &[(&str, Value)], router: &str, seed: u64, metric
         options: serde_json::Map::new(),
         seed,
         digest: "made".into(),
+        world: "made".into(),
     };
-    RunLine { key, metrics, requests: Vec::new() }
+    let mut setting = setting();
+    if let Some(rate) = key.point.get(RATE) {
+        setting.arrivals.options.insert("rate_qps".into(), rate.clone());
+    }
+    RunLine { key, setting, metrics, requests: Vec::new() }
+}
+
+/// Returns what the made runs pass for being played under.
+pub(crate) fn setting() -> Setting {
+    let text = "{name: made, workload: {name: four-tasks}, duration_s: 1200, warmup_s: 120, routers: [{label: bear, \
+                policy: {name: bear}}], arrivals: {name: poisson, options: {rate_qps: 8.0}}, pool: [{profile: \
+                qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.05, output_usd_per_mtok: 0.2}}]}";
+    let scenario = Scenario::parse(text, "made").expect("a scenario");
+    Setting::of(&scenario, &scenario.routers[0])
 }
 
 fn metrics(router: &(&str, f64, f64, f64), rate: f64, seed: u64) -> Metrics {

@@ -1,5 +1,5 @@
-//! How far one router is ahead of others: ratios of OnTimeUtility, seed by seed, so that the luck of the
-//! traffic cancels.
+//! How far one router is ahead of others: ratios and differences of OnTimeUtility, seed by seed, so that the
+//! luck of the traffic cancels.
 
 use serde_json::Value;
 
@@ -13,9 +13,12 @@ pub struct Margin {
     pub x: f64,
     /// Who is compared with: a label, or several joined by ` + `.
     pub over: String,
-    /// Mean over seeds of the ratio less 1, with its interval.
-    pub lead: Interval,
-    /// The ratios less 1, seed by seed.
+    /// Mean over seeds of the ratio less 1, with its interval; absent where a rival's utility is not above 0 under
+    /// some seed, and a ratio would say nothing.
+    pub lead: Option<Interval>,
+    /// Mean over seeds of the difference, with its interval.
+    pub difference: Interval,
+    /// The ratios less 1, seed by seed; none where there is no lead.
     pub by_seed: Vec<(u64, f64)>,
 }
 
@@ -37,27 +40,35 @@ pub fn margins(runs: &Runs<'_>, axis: &str, router: &str, rivals: Rivals<'_>) ->
             Rivals::Each(labels) => labels.to_vec(),
             Rivals::BestOf(labels) => vec![best(&here, labels)?],
         };
-        let mut by_seed = Vec::new();
-        for seed in here.seeds() {
-            let own = utility(&here, router, seed);
-            let leads: Option<Vec<f64>> = labels
-                .iter()
-                .map(|label| {
-                    let other = utility(&here, label, seed).filter(|u| *u > 0.0)?;
-                    Some(own? / other - 1.0)
-                })
-                .collect();
-            if let Some(leads) = leads.filter(|l| !l.is_empty()) {
-                by_seed.push((seed, leads.iter().sum::<f64>() / leads.len() as f64));
-            }
-        }
-        let lead = interval(&by_seed.iter().map(|(_, lead)| *lead).collect::<Vec<f64>>())?;
-        Some(Margin { x, over: labels.join(" + "), lead, by_seed })
+        let pairs: Vec<(u64, f64, Vec<f64>)> = here
+            .seeds()
+            .into_iter()
+            .filter_map(|seed| {
+                let others: Option<Vec<f64>> =
+                    labels.iter().map(|label| utility(&here, label, seed)).collect();
+                Some((seed, utility(&here, router, seed)?, others.filter(|others| !others.is_empty())?))
+            })
+            .collect();
+        let mean = |values: &[f64], of: &dyn Fn(f64) -> f64| {
+            values.iter().map(|v| of(*v)).sum::<f64>() / values.len() as f64
+        };
+        let differences: Vec<f64> =
+            pairs.iter().map(|(_, own, others)| mean(others, &|other| own - other)).collect();
+        let positive = pairs.iter().all(|(.., others)| others.iter().all(|other| *other > 0.0));
+        let by_seed: Vec<(u64, f64)> = pairs
+            .iter()
+            .filter(|_| positive)
+            .map(|(seed, own, others)| (*seed, mean(others, &|other| own / other - 1.0)))
+            .collect();
+        let lead = interval(&by_seed.iter().map(|(_, lead)| *lead).collect::<Vec<f64>>());
+        let difference = interval(&differences)?;
+        Some(Margin { x, over: labels.join(" + "), lead, difference, by_seed })
     };
     runs.places(axis).into_iter().filter_map(at_place).collect()
 }
 
-/// Returns the mean lead over the places, its interval over seeds that ran at all of them.
+/// Returns the mean lead over the places, its interval over seeds that ran at all of them; absent where a place
+/// has no lead.
 #[must_use]
 pub fn mean_margin(margins: &[Margin]) -> Option<Interval> {
     let seeds = margins.first()?.by_seed.iter().map(|(seed, _)| *seed);

@@ -69,7 +69,7 @@ impl Pairs {
     fn push(&mut self, realised: Option<f64>, predicted: Option<f64>) {
         if let (Some(real), Some(said)) = (realised, predicted)
             && real > 0.0
-            && said > 0.0
+            && said >= 0.0
         {
             self.points.push((real, said));
         }

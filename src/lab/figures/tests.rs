@@ -15,6 +15,7 @@ fn run(router: &str, seed: u64, rate: f64, utility: f64) -> RunLine {
         options: serde_json::Map::new(),
         seed,
         digest: String::new(),
+        world: String::new(),
     };
     let metrics = Metrics {
         on_time_utility: utility,
@@ -23,7 +24,7 @@ fn run(router: &str, seed: u64, rate: f64, utility: f64) -> RunLine {
         model_attainment: [("a".to_owned(), 1.0), ("b".to_owned(), 0.375)].into(),
         ..Metrics::default()
     };
-    RunLine { key, metrics, requests: Vec::new() }
+    RunLine { key, setting: made::setting(), metrics, requests: Vec::new() }
 }
 
 fn close(a: f64, b: f64) -> bool {
@@ -59,14 +60,24 @@ fn margins_are_ratios_seed_by_seed() {
     let best = ["poor".to_owned(), "old".to_owned()];
     let margin = &margins(&runs, RATE, "bear", Rivals::BestOf(&best))[0];
     assert_eq!((margin.over.as_str(), margin.by_seed.len()), ("old", 2));
-    assert!(close(margin.lead.mean, 0.35), "{margin:?}");
+    assert!(close(margin.lead.unwrap().mean, 0.35) && close(margin.difference.mean, 0.125), "{margin:?}");
     // Over each: poor is 1.0 and 1.0, so (0.5 + 1)/2 and (0.2 + 1)/2: mean 0.675.
     let both = margins(&runs, RATE, "bear", Rivals::Each(&["old", "poor"]));
-    assert!(close(both[0].lead.mean, 0.675) && both[0].over == "old + poor");
+    assert!(close(both[0].lead.unwrap().mean, 0.675) && both[0].over == "old + poor");
     let mean = mean_margin(&both).unwrap();
     assert!(close(mean.mean, 0.675) && mean.low < mean.mean);
     assert_eq!(mean_margin(&[]), None);
     assert!(margins(&runs, RATE, "bear", Rivals::Each(&["absent"])).is_empty());
+    // One rival below 0 under one seed: a ratio would drop that seed, so there is none, only the difference.
+    let lines = [
+        run("bear", 1, 8.0, 0.6),
+        run("bear", 2, 8.0, 0.4),
+        run("old", 1, 8.0, -0.1),
+        run("old", 2, 8.0, 0.3),
+    ];
+    let margin = &margins(&Runs::of(&lines, "poisson"), RATE, "bear", Rivals::Each(&["old"]))[0];
+    assert!(margin.lead.is_none() && close(margin.difference.mean, 0.4), "{margin:?}");
+    assert_eq!(mean_margin(std::slice::from_ref(margin)), None);
 }
 
 #[test]

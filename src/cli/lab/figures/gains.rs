@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{
     list::Inputs,
     look,
-    routing::{RATE, line, seeds, spread},
+    routing::{RATE, line, rate, seeds, spread},
 };
 use crate::{
     draw::{Axis, Mark, Panel, Picture, Scale, Shape, Spread},
@@ -65,7 +65,7 @@ pub(super) fn trade_off(inputs: &Inputs) -> Option<Picture> {
     }
     (!marks.is_empty()).then(|| Picture {
         title: "Utility against time to first token, as δ makes waiting dearer".into(),
-        subtitle: format!("8 requests/s; bars: 95% intervals over {}", seeds(&curve)),
+        subtitle: format!("{}; bars: 95% intervals over {}", rate(&curve), seeds(&curve)),
         legend: Vec::new(),
         panels: vec![Panel {
             x: Axis { label: "Mean TTFT, seconds (log)".into(), scale: Scale::Log, ..Axis::default() },
@@ -116,7 +116,7 @@ pub(super) fn staleness(inputs: &Inputs) -> Option<Picture> {
     }
     (!marks.is_empty()).then(|| Picture {
         title: "What late snapshots cost".into(),
-        subtitle: format!("8 requests/s; bands: 95% intervals over {}", seeds(&runs)),
+        subtitle: format!("{}; bands: 95% intervals over {}", rate(&runs), seeds(&runs)),
         legend: Vec::new(),
         panels: vec![Panel {
             x: Axis {

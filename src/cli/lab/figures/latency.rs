@@ -1,6 +1,6 @@
 //! Figures of estimates against truth: 4, 5 and 19.
 
-use super::{list::Inputs, look};
+use super::{list::Inputs, look, routing::rate};
 use crate::{
     calibrate::Sample,
     domain::BatchTimeCoefficients,
@@ -73,7 +73,10 @@ pub(super) fn ttft_estimates(inputs: &Inputs) -> Option<Picture> {
         .collect();
     Some(Picture {
         title: "Estimates of time to first token against what came".into(),
-        subtitle: format!("{SMALLEST}, every router's requests to it at 8 requests/s"),
+        subtitle: format!(
+            "{SMALLEST}, every router's requests to it, {}; points beyond an axis lie on its edge",
+            rate(&runs)
+        ),
         legend: Vec::new(),
         panels,
         columns: 2,
@@ -89,12 +92,19 @@ pub(super) fn batch_times(inputs: &Inputs) -> Option<Picture> {
     let labels = ("Batch time, s", "Batch time by eq. 12, s");
     Some(Picture {
         title: format!("Batch times: MAPE {}", percent(pairs.mape())),
-        subtitle: format!("{PROFILE}, one to 128 clients"),
+        subtitle: format!("{PROFILE}, one to 128 clients{}", noise().unwrap_or_default()),
         legend: Vec::new(),
         panels: vec![scatter("", dots, range, labels)],
         columns: 1,
         panel_size: (560, 480),
     })
+}
+
+/// Says what error the engine's own noise makes: the mean of |e − 1| where ln e is normal, to first order.
+fn noise() -> Option<String> {
+    let sigma = Profile::built_in(PROFILE).ok()?.step_noise_sigma;
+    let error = sigma * std::f64::consts::FRAC_2_PI.sqrt();
+    Some(format!("; its own noise alone makes {} of error", percent(Some(error))))
 }
 
 /// Figure 19.
@@ -116,7 +126,10 @@ pub(super) fn beliefs_by_router(inputs: &Inputs) -> Option<Picture> {
         .collect();
     (!panels.is_empty()).then(|| Picture {
         title: "What each router believed, against what came".into(),
-        subtitle: "8 requests/s; seconds, log scales; the median error is over all models".into(),
+        subtitle: format!(
+            "{}; seconds, log scales; the median error is over all models; points beyond an axis lie on its edge",
+            rate(&runs)
+        ),
         legend,
         panels,
         columns: 3,
@@ -167,13 +180,19 @@ fn scatter(title: &str, dots: Vec<(Dots, Ink)>, range: (f64, f64), labels: (&str
     let axis =
         |label: &str| Axis { label: label.into(), scale: Scale::Log, range: Some(range), ..Axis::default() };
     let mut marks = vec![Mark::Identity];
-    marks.extend(dots.into_iter().map(|(points, ink)| Mark::Dots { points, ink }));
+    // A log axis has no place for an estimate of nothing; its error counts all the same.
+    let drawn = |(_, said): &(f64, f64)| *said > 0.0;
+    marks.extend(
+        dots.into_iter()
+            .map(|(points, ink)| Mark::Dots { points: points.into_iter().filter(drawn).collect(), ink }),
+    );
     Panel { title: title.into(), x: axis(labels.0), y: axis(labels.1), marks }
 }
 
 /// Returns the ends of both axes: all but the farthest 0.2% of values at either side lie between them.
 fn range<'a>(pairs: impl Iterator<Item = &'a Pairs>) -> Option<(f64, f64)> {
-    let mut values: Vec<f64> = pairs.flat_map(|p| p.points.iter().flat_map(|(a, b)| [*a, *b])).collect();
+    let values = pairs.flat_map(|p| p.points.iter().flat_map(|(a, b)| [*a, *b]));
+    let mut values: Vec<f64> = values.filter(|v| *v > 0.0).collect();
     values.sort_by(f64::total_cmp);
     let skip = values.len() / 500;
     let (low, high) = (values.get(skip)?, values.get(values.len() - 1 - skip)?);

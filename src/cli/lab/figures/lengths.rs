@@ -11,9 +11,14 @@ const BINS: i32 = 12;
 /// The last decade that prompts reach, as a power of ten.
 const DECADES: std::ops::RangeInclusive<i32> = 0..=5;
 
+/// The requests of a router that looks at none of them: which model answers says nothing of the lengths.
+fn unchosen(inputs: &Inputs) -> Runs<'_> {
+    Runs::of(&inputs.lines, "requests").router("round-robin")
+}
+
 /// Figure 12.
 pub(super) fn prompts(inputs: &Inputs) -> Option<Picture> {
-    let (mut prompts, _) = figures::lengths(&Runs::of(&inputs.lines, "requests"));
+    let (mut prompts, _) = figures::lengths(&unchosen(inputs));
     prompts.sort_by_key(|l| look::TASKS.iter().position(|(known, ..)| *known == l.task));
     let longest = prompts.iter().filter_map(|l| l.tokens.last()).fold(0.0_f64, |a, b| a.max(*b));
     let shortest = prompts.iter().filter_map(|l| l.tokens.first()).fold(f64::INFINITY, |a, b| a.min(*b));
@@ -34,7 +39,7 @@ pub(super) fn prompts(inputs: &Inputs) -> Option<Picture> {
     };
     (edges.len() > 1 && !prompts.is_empty()).then(|| Picture {
         title: "How long prompts are".into(),
-        subtitle: "Share of a task's requests in each twelfth of a decade".into(),
+        subtitle: format!("Share of a task's requests in each of {BINS} bins a decade"),
         legend: prompts.iter().map(|l| key(&l.task)).collect(),
         panels: vec![Panel {
             x: Axis { label: "Prompt, tokens (log)".into(), scale: Scale::Log, ..Axis::default() },
@@ -49,7 +54,7 @@ pub(super) fn prompts(inputs: &Inputs) -> Option<Picture> {
 
 /// Figure 13.
 pub(super) fn answers(inputs: &Inputs) -> Option<Picture> {
-    let (_, answers) = figures::lengths(&Runs::of(&inputs.lines, "requests"));
+    let (_, answers) = figures::lengths(&unchosen(inputs));
     let mut models: Vec<String> = answers.iter().map(|l| l.model.clone()).collect();
     look::by_size(&mut models);
     models.dedup();
@@ -67,7 +72,8 @@ pub(super) fn answers(inputs: &Inputs) -> Option<Picture> {
     }
     (!marks.is_empty()).then(|| Picture {
         title: "How long answers are".into(),
-        subtitle: "Boxes: middle half with the median; whiskers: 5th to 95th percentile".into(),
+        subtitle: "Boxes: middle half with the median; whiskers: 5th to 95th percentile; sent by round-robin"
+            .into(),
         legend: look::model_keys(&models),
         panels: vec![Panel {
             x: Axis {

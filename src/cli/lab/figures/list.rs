@@ -3,15 +3,13 @@
 use super::{gains, latency, lengths, routing};
 use crate::{
     draw::Picture,
-    lab::{RunLine, Scenario, figures::Pairs},
+    lab::{RunLine, figures::Pairs},
 };
 
 /// What figures are made from.
 pub(super) struct Inputs {
     /// Every run.
     pub(super) lines: Vec<RunLine>,
-    /// The scenarios that were played, as far as they are at hand.
-    pub(super) scenarios: Vec<Scenario>,
     /// Batch times of the smallest model's engine, observed and predicted by eq. 12, seconds.
     pub(super) batches: Pairs,
 }
@@ -56,8 +54,7 @@ pub(super) const FIGURES: &[FigureEntry] = &[
         number: 5,
         scenarios: &[],
         caption: "Times of single batches of the smallest model's simulated engine under a mixed load that the \
-                  fit has not seen, against those that eq. 12 predicts with the coefficients that ship. The \
-                  engine's own noise alone makes 6.4% of error.",
+                  fit has not seen, against those that eq. 12 predicts with the coefficients that ship.",
         make: latency::batch_times,
     },
     FigureEntry {
@@ -71,7 +68,7 @@ pub(super) const FIGURES: &[FigureEntry] = &[
     FigureEntry {
         number: 9,
         scenarios: &["delta", "delta-others"],
-        caption: "Utility against TTFT at 8 requests/s. The curve is eq. 7 with δ from none (right) to very dear \
+        caption: "Utility against TTFT. The curve is eq. 7 with δ from none (right) to very dear \
                   (left); points are other routers at their best options. Up and to the left is better.",
         make: gains::trade_off,
     },
@@ -85,7 +82,7 @@ pub(super) const FIGURES: &[FigureEntry] = &[
     FigureEntry {
         number: 12,
         scenarios: &["requests"],
-        caption: "How long prompts are, by task: the share of requests in each twelfth of a decade.",
+        caption: "How long prompts are, by task: the share of requests in each twelfth of a decade, cut evenly on the log axis.",
         make: lengths::prompts,
     },
     FigureEntry {
@@ -98,7 +95,7 @@ pub(super) const FIGURES: &[FigureEntry] = &[
     FigureEntry {
         number: 14,
         scenarios: &["staleness"],
-        caption: "What late snapshots cost BEAR at 8 requests/s: OnTimeUtility over that with fresh ones, seed by \
+        caption: "What late snapshots cost BEAR: OnTimeUtility over that with fresh ones, seed by \
                   seed, for one router and for four that share the pool with a quarter of the traffic each. The \
                   paper loses 7% at 1000 ms.",
         make: gains::staleness,

@@ -27,7 +27,7 @@ use super::run::{Play, play_built_in};
 use crate::{cli::print, draw};
 use list::{FIGURES, Inputs};
 use notes::Notes;
-use reading::{read, read_results, read_scenarios};
+use reading::{read, read_results};
 
 /// Pixels of a PNG a unit of its SVG: sharp on a dense screen and in print.
 const PNG_SCALE: f32 = 2.0;
@@ -46,16 +46,13 @@ pub(super) struct Args {
     /// Where to write; made if it is not there.
     #[arg(long, value_name = "DIR", default_value = "figures")]
     out: PathBuf,
-    /// A folder of the scenarios that were played, for the table of settings [default: those built in].
-    #[arg(long, value_name = "DIR")]
-    scenarios: Option<PathBuf>,
     /// Verdicts and reasons by figure [default: those built in, config/scenarios/notes.yaml].
     #[arg(long, value_name = "FILE")]
     notes: Option<PathBuf>,
     /// Leaves the PNG files out.
     #[arg(long)]
     svg_only: bool,
-    /// Plays the built-in scenarios first, as `bear lab run` does; what is there already is kept.
+    /// Plays the built-in scenarios first, as `bear lab run` does; what is there already is not played again.
     #[arg(long)]
     play: bool,
     #[command(flatten)]
@@ -65,7 +62,7 @@ pub(super) struct Args {
 /// Runs `bear lab figures`.
 ///
 /// # Errors
-/// Results, scenarios or notes cannot be read, or the files cannot be written.
+/// Results or notes cannot be read, or the files cannot be written.
 pub(super) fn run(args: Args) -> anyhow::Result<()> {
     let notes = match &args.notes {
         None => Notes::parse(NOTES).context("the built-in notes")?,
@@ -74,11 +71,7 @@ pub(super) fn run(args: Args) -> anyhow::Result<()> {
     if args.play {
         play_built_in(&args.how, &args.results)?;
     }
-    let inputs = Inputs {
-        lines: read_results(&args.results)?,
-        scenarios: read_scenarios(args.scenarios.as_deref())?,
-        batches: latency::batches()?,
-    };
+    let inputs = Inputs { lines: read_results(&args.results)?, batches: latency::batches()? };
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make `{}`", args.out.display()))?;
     let mut drawn = Vec::new();
     for figure in FIGURES {

@@ -1,16 +1,14 @@
-//! Reads results and scenarios from disk.
+//! Reads results from disk.
 
 use std::{
+    collections::BTreeMap,
     fs,
     path::{Path, PathBuf},
 };
 
 use anyhow::{Context, ensure};
 
-use crate::{
-    cli::lab::supplies::SCENARIOS,
-    lab::{RunLine, Scenario},
-};
+use crate::lab::RunLine;
 
 /// Returns every run line of a folder, files by name; of a file being written the last line may be cut short.
 pub(super) fn read_results(folder: &Path) -> anyhow::Result<Vec<RunLine>> {
@@ -32,18 +30,28 @@ pub(super) fn read_results(folder: &Path) -> anyhow::Result<Vec<RunLine>> {
             }
         }
     }
+    comparable(&lines, folder)?;
     Ok(lines)
 }
 
-/// Returns the scenarios of a folder, or those that ship.
-pub(super) fn read_scenarios(folder: Option<&Path>) -> anyhow::Result<Vec<Scenario>> {
-    let Some(folder) = folder else {
-        return SCENARIOS.iter().map(|built_in| Ok(Scenario::parse(built_in.text, built_in.name)?)).collect();
-    };
-    let files = files_of(folder, "yaml")
-        .with_context(|| format!("cannot read the scenarios `{}`", folder.display()))?;
-    let scenarios = files.iter().filter(|file| file.file_stem().is_some_and(|stem| stem != "notes"));
-    scenarios.map(|file| Ok(Scenario::parse(&read(file)?, &file.display().to_string())?)).collect()
+/// Refuses results of one scenario that were played under different settings.
+fn comparable(lines: &[RunLine], folder: &Path) -> anyhow::Result<()> {
+    let mut worlds: BTreeMap<&str, &RunLine> = BTreeMap::new();
+    for line in lines {
+        let first = worlds.entry(&line.key.scenario).or_insert(line);
+        ensure!(
+            first.key.world == line.key.world,
+            "`{}` holds runs of scenario `{}` under different settings ({} s and {} s measured, λ {} and {}); \
+             give each its own folder",
+            folder.display(),
+            line.key.scenario,
+            first.setting.duration_s,
+            line.setting.duration_s,
+            first.setting.lambda_per_usd,
+            line.setting.lambda_per_usd,
+        );
+    }
+    Ok(())
 }
 
 fn files_of(folder: &Path, extension: &str) -> anyhow::Result<Vec<PathBuf>> {

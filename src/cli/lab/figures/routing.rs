@@ -1,12 +1,12 @@
 //! Figures of all routers along arrival rates: 1, 8, 10 and 18.
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{list::Inputs, look};
 use crate::{
     draw::{Axis, Bar, Key, Mark, Panel, Picture, Shape, Spread},
     lab::{
-        Metrics,
+        Metrics, RunLine,
         figures::{Composition, Point, Runs, Series},
     },
 };
@@ -176,6 +176,18 @@ fn wide(title: &str, runs: &Runs<'_>, panels: Vec<Panel>) -> Picture {
         panels,
         columns: 1,
         panel_size: (900, 500),
+    }
+}
+
+/// Says at which rate requests came, where all runs have one.
+pub(super) fn rate(runs: &Runs<'_>) -> String {
+    let rate = |line: &&RunLine| line.setting.arrivals.options.get("rate_qps").and_then(Value::as_f64);
+    let mut rates: Vec<f64> = runs.lines().iter().filter_map(rate).collect();
+    rates.sort_by(f64::total_cmp);
+    rates.dedup();
+    match rates.as_slice() {
+        [rate] => format!("{rate} requests/s"),
+        _ => String::from("several rates"),
     }
 }
 

@@ -2,13 +2,8 @@
 
 use std::{fmt::Write as _, fs, path::Path};
 
-use super::{list::FIGURES, *};
+use super::{super::supplies::SCENARIOS, list::FIGURES, *};
 use crate::lab::{RunLine, figures::made};
-
-const SCENARIO: &str = "name: poisson\n\
-    pool:\n  - {profile: qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.05, output_usd_per_mtok: 0.2}}\n\
-    workload: {name: four-tasks}\narrivals: {name: poisson}\nduration_s: 1200\nwarmup_s: 120\n\
-    routers: []\naxes: {arrivals.options.rate_qps: [6, 8.9]}\n";
 
 fn write_lines(folder: &Path, lines: &[RunLine]) {
     let mut text = String::new();
@@ -21,14 +16,11 @@ fn write_lines(folder: &Path, lines: &[RunLine]) {
 
 fn made_in(folder: &Path, lines: &[RunLine], notes: &str, svg_only: bool) -> String {
     write_lines(&folder.join("results"), lines);
-    fs::create_dir_all(folder.join("scenarios")).unwrap();
-    fs::write(folder.join("scenarios/poisson.yaml"), SCENARIO).unwrap();
-    fs::write(folder.join("scenarios/notes.yaml"), notes).unwrap();
+    fs::write(folder.join("notes.yaml"), notes).unwrap();
     run(Args {
         results: folder.join("results"),
         out: folder.join("out"),
-        scenarios: Some(folder.join("scenarios")),
-        notes: Some(folder.join("scenarios/notes.yaml")),
+        notes: Some(folder.join("notes.yaml")),
         svg_only,
         play: false,
         how: Play::default(),
@@ -112,6 +104,11 @@ fn a_cut_last_line_is_passed_over_and_a_bad_one_is_named() {
     assert!(error.contains("runs.jsonl` line 4"), "{error}");
     fs::remove_file(&file).unwrap();
     assert!(read_results(folder.path()).unwrap_err().to_string().contains("no *.jsonl"));
+    let mut lines = lines.to_vec();
+    lines[1].key.world = "other".into();
+    write_lines(folder.path(), &lines);
+    let error = read_results(folder.path()).unwrap_err().to_string();
+    assert!(error.contains("different settings") && error.contains("poisson"), "{error}");
 }
 
 #[test]
@@ -124,8 +121,7 @@ fn notes_of_unknown_figures_are_refused() {
 
 #[test]
 fn every_figure_needs_scenarios_that_are_built_in() {
-    let built_in: Vec<String> = read_scenarios(None).unwrap().into_iter().map(|s| s.name).collect();
     for name in FIGURES.iter().flat_map(|figure| figure.scenarios) {
-        assert!(built_in.iter().any(|known| known == name), "{name}");
+        assert!(SCENARIOS.iter().any(|known| known.name == *name), "{name}");
     }
 }
