@@ -22,7 +22,7 @@ pub fn feasible(estimate: &Estimate, target: Option<Duration>) -> bool {
 }
 
 /// Members of a tier that are estimated for the probability of its pick alone; a tier of more is judged by them.
-const MOST_FOR_PROBABILITY: usize = 4;
+const MOST_FOR_PROBABILITY: usize = 3;
 
 /// Returns the first feasible candidate of a ranking and the probability that it is that one.
 ///

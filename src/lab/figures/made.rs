@@ -182,6 +182,14 @@ fn one_router(seed: u64, lines: &mut Vec<RunLine>) {
 }
 
 fn robustness(seed: u64, lines: &mut Vec<RunLine>) {
+    for router in &ROUTERS {
+        for lambda in [0.0, 500.0] {
+            let point = [("lambda_per_usd", json!(lambda)), ("targets.slope_ms_per_token", json!(0.35))];
+            lines.push(line("weights", &point, router.0, seed, metrics(router, 8.0, seed)));
+        }
+        let point = [(RATE, json!(16.0))];
+        lines.push(line("load", &point, router.0, seed, metrics(router, 16.0, seed)));
+    }
     for router in &ROUTERS[..6] {
         for rate in [6.0, 8.0, 8.9] {
             let made = metrics(router, rate, seed);

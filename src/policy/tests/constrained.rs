@@ -20,14 +20,14 @@ fn the_best_utility_within_the_target_wins() {
 
 #[test]
 fn of_a_large_tier_a_few_tell_the_probability() {
-    // A hundred equal replicas, every second one late: the first in time is asked about, and four behind it.
+    // A hundred equal replicas, every second one late: the first in time is asked about, and three behind it.
     let hand = |i: usize| Hand::new(0, 0.5, if i.is_multiple_of(2) { 0.4 } else { 0.1 });
     let hands = Hands::new((0..100).map(hand).collect());
     let choice = choose(Some(0.2), &hands);
     assert_eq!(choice.instance, 1);
-    assert_eq!(*hands.asked.borrow(), (0..6).collect());
-    // Three of the six asked are in time: so are 50 of 100, and one of 50 is picked.
-    assert!((choice.propensity - 0.02).abs() < 1e-12, "{}", choice.propensity);
+    assert_eq!(*hands.asked.borrow(), (0..5).collect());
+    // Two of the five asked are in time: 40 of 100 are held to be, and one of 40 is picked.
+    assert!((choice.propensity - 0.025).abs() < 1e-12, "{}", choice.propensity);
 }
 
 #[test]

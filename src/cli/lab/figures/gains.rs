@@ -20,7 +20,8 @@ pub(super) const DELAY: &str = "snapshots.delay_ms";
 /// The axis of routers that share the pool.
 pub(super) const ROUTER_COUNT: &str = "router_count";
 const DELTA: &str = "delta_per_s";
-const LAMBDA: &str = "lambda_per_usd";
+/// The axis of λ.
+pub(super) const LAMBDA: &str = "lambda_per_usd";
 /// What the paper keeps at 1000 ms (figure 14).
 const PAPER_KEPT: f64 = 0.93;
 

@@ -208,14 +208,14 @@ pub(super) fn joint(inputs: &Inputs) -> Vec<Margin> {
 
 /// Returns BEAR's lead over the best of the paper's baselines at each rate.
 pub(super) fn best_of_paper(inputs: &Inputs) -> Vec<Margin> {
-    best_of(&Runs::of(&inputs.lines, "poisson"), true)
+    best_of(&Runs::of(&inputs.lines, "poisson"), RATE, true)
 }
 
-/// Returns BEAR's lead over the best baseline, of the paper's or of all, at each rate.
-pub(super) fn best_of(runs: &Runs<'_>, paper_only: bool) -> Vec<Margin> {
+/// Returns BEAR's lead over the best baseline, of the paper's or of all, along an axis.
+pub(super) fn best_of(runs: &Runs<'_>, axis: &str, paper_only: bool) -> Vec<Margin> {
     let mut labels = runs.routers();
     labels.retain(|l| look::is_baseline(l) && (!paper_only || PAPER_BASELINES.contains(&l.as_str())));
-    margins(runs, RATE, "bear", Rivals::BestOf(&labels))
+    margins(runs, axis, "bear", Rivals::BestOf(&labels))
 }
 
 fn near(a: f64, b: f64) -> bool {
@@ -254,7 +254,7 @@ fn small_share_growth(inputs: &Inputs, router: &str) -> Option<Interval> {
 fn least_under_bursts(inputs: &Inputs, ratio: f64) -> Option<Interval> {
     let runs = Runs::of(&inputs.lines, "bursty");
     runs.places(RATIO).iter().any(|r| near(*r, ratio)).then_some(())?;
-    least(&best_of(&runs.at(RATIO, &json!(ratio)), true))
+    least(&best_of(&runs.at(RATIO, &json!(ratio)), RATE, true))
 }
 
 fn lost(inputs: &Inputs, count: f64, delay_ms: f64) -> Option<Interval> {

@@ -26,6 +26,7 @@ pub(super) fn page(inputs: &Inputs, notes: &Notes, drawn: Vec<Option<String>>) -
     blocks.push(Block::Table(numbers(inputs, notes)));
     blocks.push(heading("margins", "Margins"));
     blocks.extend(tables::margins(inputs));
+    blocks.extend(tables::reasons(inputs));
     blocks.push(heading("figures", "Figures"));
     for (figure, svg) in FIGURES.iter().zip(drawn) {
         blocks.push(shown(figure, svg, notes));

@@ -5,7 +5,7 @@ use std::{cmp::Ordering, collections::BTreeMap};
 use serde_json::{Value, json};
 
 use super::{
-    gains::DELAY,
+    gains::{DELAY, LAMBDA},
     list::Inputs,
     look::TASKS,
     paper::{JOINT, best_of},
@@ -23,6 +23,8 @@ use crate::{
 /// The paper's table 2: mean scores of its tasks (in the order of `TASKS`) by model, smallest first.
 const PAPER_SCORES: [[f64; 3]; 4] =
     [[0.5349, 0.8267, 0.8885], [0.4098, 0.8828, 0.9269], [0.2902, 0.8662, 0.9593], [0.1773, 0.5747, 0.8069]];
+/// The axis of how targets grow with the prompt.
+const SLOPE: &str = "targets.slope_ms_per_token";
 /// The paper's models.
 const PAPER_MODELS: [&str; 3] = ["qwen3-0.6b", "qwen3-8b", "qwen3-32b"];
 /// The paper's table 1: USD per million prompt and output tokens.
@@ -90,8 +92,8 @@ fn leads(caption: &str, runs: &Runs<'_>) -> Block {
         single("route-balance"),
         single("score"),
         margins_of(runs, RATE, "bear", Rivals::Each(&JOINT)),
-        best_of(runs, true),
-        best_of(runs, false),
+        best_of(runs, RATE, true),
+        best_of(runs, RATE, false),
     ];
     let cell = |found: Option<&Margin>, named: bool| {
         Cell::words(found.map_or_else(String::new, |found| margin(found, named)))
@@ -174,43 +176,69 @@ pub(super) fn robustness(inputs: &Inputs) -> Vec<Block> {
     let rows = cases
         .iter()
         .filter(|(_, _, runs)| !runs.is_empty())
-        .flat_map(|(beta, flag, runs)| claims(runs, &[Cell::words(beta.clone()), Cell::words(*flag)]));
-    let head = [
-        "Batch times",
-        "Asynchronous flag",
-        "Requests/s",
-        "BEAR",
-        "over both joint routers",
-        "over the best baseline",
-    ];
+        .flat_map(|(beta, flag, runs)| claims(runs, RATE, &[Cell::words(beta.clone()), Cell::words(*flag)]));
+    let head: Vec<&str> =
+        ["Batch times", "Asynchronous flag", "Requests/s"].into_iter().chain(CLAIM).collect();
     let other = Runs::of(&inputs.lines, "other-mix");
     vec![
         table("The claims with batch times off and the asynchronous flag wrong.", &head, rows.collect()),
-        table("The claims with predictors trained on another mix of tasks.", &head[2..], claims(&other, &[])),
+        table(
+            "The claims with predictors trained on another mix of tasks.",
+            &head[2..],
+            claims(&other, RATE, &[]),
+        ),
     ]
 }
 
-fn claims(runs: &Runs<'_>, first: &[Cell]) -> Vec<Vec<Cell>> {
-    let joint = margins_of(runs, RATE, "bear", Rivals::Each(&JOINT));
-    let best = best_of(runs, false);
+/// Builds the tables of what the margins depend on.
+pub(super) fn reasons(inputs: &Inputs) -> Vec<Block> {
+    let load = Runs::of(&inputs.lines, "load");
+    let weights = Runs::of(&inputs.lines, "weights");
+    let rows = weights.places(SLOPE).into_iter().flat_map(|slope| {
+        claims(&weights.at(SLOPE, &json!(slope)), LAMBDA, &[Cell::number(format!("{slope}"))])
+    });
+    let heads = [
+        ["Requests/s"].into_iter().chain(CLAIM).collect::<Vec<&str>>(),
+        ["Target, ms a prompt token", "λ, per USD"].into_iter().chain(CLAIM).collect(),
+    ];
+    vec![
+        table("The margins as the pool fills up.", &heads[0], claims(&load, RATE, &[])),
+        table(
+            "The margins with cost weighing nothing (λ = 0) and with targets that grow with the prompt.",
+            &heads[1],
+            rows.collect(),
+        ),
+    ]
+}
+
+/// Columns of [`claims`] after the place.
+const CLAIM: [&str; 4] = ["BEAR", "its attainment", "over both joint routers", "over the best baseline"];
+
+/// Returns rows of BEAR's utility, attainment and margins along an axis.
+fn claims(runs: &Runs<'_>, axis: &str, first: &[Cell]) -> Vec<Vec<Cell>> {
+    let joint = margins_of(runs, axis, "bear", Rivals::Each(&JOINT));
+    let best = best_of(runs, axis, false);
     let at = |margins: &[Margin], rate: f64, named: bool| {
         let found = margins.iter().find(|m| (m.x - rate).abs() < 1e-9);
         let text = found.map_or_else(String::new, |found| margin(found, named));
         if named { Cell::words(text) } else { Cell::number(text) }
     };
     let row = |rate: f64| {
-        let utility = runs.router("bear").at(RATE, &json!(rate)).metric(|m| m.on_time_utility);
+        let here = runs.router("bear").at(axis, &json!(rate));
+        let utility = here.metric(|m| m.on_time_utility);
+        let met = here.metric(|m| m.attainment);
         let utility = utility.map_or_else(String::new, |u| format!("{}{}", plain(u.mean), between(u, plain)));
         let mut row = first.to_vec();
         row.extend([
             Cell::number(format!("{rate}")),
             Cell::number(utility),
+            Cell::number(met.map_or_else(String::new, |met| percent(met.mean))),
             at(&joint, rate, false),
             at(&best, rate, true),
         ]);
         row
     };
-    runs.places(RATE).into_iter().map(row).collect()
+    runs.places(axis).into_iter().map(row).collect()
 }
 
 /// Builds the tables of scores, prices and settings.
