@@ -7,6 +7,7 @@ mod latency;
 mod lengths;
 mod list;
 mod look;
+mod measures;
 mod notes;
 mod paper;
 mod reading;

@@ -2,6 +2,7 @@
 
 use super::{
     list::{FIGURES, FigureEntry, Inputs},
+    measures,
     notes::{Note, Notes, Verdict},
     paper, tables,
 };
@@ -27,6 +28,8 @@ pub(super) fn page(inputs: &Inputs, notes: &Notes, drawn: Vec<Option<String>>) -
     blocks.push(heading("margins", "Margins"));
     blocks.extend(tables::margins(inputs));
     blocks.extend(tables::reasons(inputs));
+    blocks.push(heading("measures", "Everything measured"));
+    blocks.push(measures::by_router(inputs));
     blocks.push(heading("figures", "Figures"));
     for (figure, svg) in FIGURES.iter().zip(drawn) {
         blocks.push(shown(figure, svg, notes));

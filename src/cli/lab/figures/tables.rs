@@ -41,7 +41,7 @@ fn lead(interval: Interval) -> String {
 }
 
 /// Writes the ends of an interval; those of one seed are nowhere.
-fn between(interval: Interval, write: fn(f64) -> String) -> String {
+pub(super) fn between(interval: Interval, write: fn(f64) -> String) -> String {
     match interval.high > interval.low {
         true => format!(" ({} to {})", write(interval.low), write(interval.high)),
         false => String::new(),
@@ -56,11 +56,13 @@ fn margin(margin: &Margin, named: bool) -> String {
     format!("{ratio}; {sign}{}{of}", plain(margin.difference.mean))
 }
 
-fn plain(value: f64) -> String {
+/// Writes a utility.
+pub(super) fn plain(value: f64) -> String {
     format!("{value:.3}").replace('-', "−")
 }
 
-fn table(caption: &str, head: &[&str], rows: Vec<Vec<Cell>>) -> Block {
+/// Builds a table, or says that there is nothing for it yet.
+pub(super) fn table(caption: &str, head: &[&str], rows: Vec<Vec<Cell>>) -> Block {
     if rows.is_empty() {
         return Block::Text(format!("{caption} Not measured yet."));
     }
