@@ -31,6 +31,7 @@ fn candidate(instance: &str, chosen: bool) -> Candidate {
         prefill_s: Some(0.047),
         ttft_s: Some(0.06),
         spread_s: None,
+        least_ttft_s: None,
         source: Some("bea".into()),
         no_estimate: None,
         age_s: Some(0.021),

@@ -37,6 +37,7 @@ fn candidate(instance: &str, model: &str, ttft_s: Option<f64>) -> Candidate {
         prefill_s: ttft_s,
         ttft_s,
         spread_s: None,
+        least_ttft_s: None,
         source: ttft_s.map(|_| "bea".into()),
         no_estimate: None,
         age_s: None,
