@@ -324,12 +324,47 @@ async fn what_is_wrong_with_a_replay_is_said() {
 }
 
 #[test]
+fn a_search_gives_the_same_whatever_the_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = "
+name: brief
+pool:
+  - {profile: qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.044, output_usd_per_mtok: 0.173}}
+  - {profile: qwen3-8b-h100, price: {input_usd_per_mtok: 0.072, output_usd_per_mtok: 0.287}}
+workload: {name: four-tasks}
+arrivals: {name: poisson, options: {rate_qps: 6.0}}
+duration_s: 12
+warmup_s: 2
+delta_per_s: 0.3
+routers:
+  - {label: bear, policy: {name: bear}}
+";
+    std::fs::write(folder.path().join("brief.yaml"), scenario).unwrap();
+    let tune = |jobs: &str| {
+        let shared =
+            ["lab", "tune", "brief.yaml", "--seeds", "2", "--goal", "failed<=0", "--jobs", jobs, "--json"];
+        json(folder.path(), &shared)
+    };
+    let advice = tune("1");
+    assert_eq!(advice, tune("3"));
+    // Eq. 5 knows no delta: it stays.
+    assert_eq!(advice["advice"]["inert"], serde_json::json!(["delta_per_s"]));
+    assert_eq!(advice["routing"]["delta_per_s"], 0.3);
+    assert_eq!(advice["plan"]["seeds"], serde_json::json!([1, 2]));
+    assert_eq!(advice["advice"]["fresh_seeds"], serde_json::json!([3, 4, 5, 6, 7]));
+    assert_eq!(advice["advice"]["best"]["goals"], serde_json::json!(["surely"]));
+}
+
+#[test]
 fn what_is_wrong_with_a_search_is_said() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, code, said) in [
         (&["no.yaml"][..], 1, "no scenario is called `no.yaml`"),
         (&["no.yaml", "--goal", "atainment>=0.9"], 2, "atainment"),
         (&["no.yaml", "--vary", "lambda_per_usd=5"], 2, "LOW..HIGH"),
+        (&["no.yaml", "--vary", "window=0.5..3:int"], 2, "whole numbers"),
+        (&["no.yaml", "--seeds", "0"], 2, "--seeds"),
+        (&["no.yaml", "--jobs", "0"], 2, "--jobs"),
         (&[], 2, "SCENARIO"),
     ] {
         let output = bear(folder.path(), &[&["lab", "tune"], arguments].concat());
