@@ -48,6 +48,7 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
         ineligible: Some(Ineligible::ContextLength { needed_tokens: 900, max_model_len_tokens: 512 }),
         accuracy: None,
         ttft_s: None,
+        least_ttft_s: Some(0.35),
         ..candidate("small-0", false)
     };
     DecisionRow {

@@ -23,12 +23,12 @@ use crate::{
     bear lab replay sqlite://bear.db --lambda 1000\n  \
     bear lab replay day.jsonl --policy bear-lagrangian --delta 0.5\n  \
     bear lab replay bear.db --without qwen3-32b --price qwen3-8b=0.05/0.2 --json\n\n\
-    Which logs can answer: a row holds only the estimates that its policy asked for. `bear` asks from the best model\n\
-    down to the one it takes, so its log answers for a change that prefers a model it passed over (late then, late\n\
-    now) or one further down it had to look at; for one that it never looked at, only where no latency matters, or\n\
-    by assumption (--unestimated). `bear-lagrangian` with a delta above 0 asks about every instance. Policies that\n\
-    go by queues, caches or what they learned cannot be replayed from any log. Observed numbers need a log whose\n\
-    choices were drawn (replicas that tie, power-of-two), or a round robin (--turns-as-draws).")]
+    Which logs can answer: a row holds only the estimates that its policy asked for. `bear` goes from the best model\n\
+    down and stops at the first in time. Its log can tell of other weights, prices and pools as far as they choose\n\
+    among the models it came to; a choice that hangs on one it never came to is left out, or assumed\n\
+    (--unestimated). `bear-lagrangian` with a delta above 0 asks about every instance. Choices that hang on queues,\n\
+    caches or what a policy has learned are in no log. Observed numbers need a log whose choices were drawn, among\n\
+    replicas that tie for instance, or a round robin (--turns-as-draws).")]
 pub struct Args {
     /// The log: a store (sqlite://bear.db, or its file), lines of `bear store export`, or `-` for those on
     /// standard input. A line may carry the answer's `score` (0 to 1) beside the row.

@@ -42,7 +42,7 @@ pub struct Args {
     #[arg(value_name = "SCENARIO")]
     scenario: String,
     /// What must hold, such as 'attainment>=0.95' or 'cost_usd<=0.0005'; may be given again.
-    #[arg(long = "goal", value_name = "METRIC>=NUMBER", value_parser = Goal::parse)]
+    #[arg(long = "goal", value_name = "GOAL", value_parser = Goal::parse)]
     goals: Vec<Goal>,
     /// What to make as large as can be.
     #[arg(long, value_name = "METRIC", default_value = "on_time_utility")]
@@ -258,7 +258,10 @@ fn render(scenario: &Scenario, plan: &Plan, advice: &Advice) -> anyhow::Result<S
         text.push_str("The scenario as it stands:\n");
         describe(&mut text, plan, &advice.keys, present);
     }
-    if let Some(gain) = &advice.gain {
+    let present = advice.present.as_ref();
+    if present.is_some_and(|present| present.values == advice.judged.values) {
+        text.push_str("They are the same: nothing is to be changed.\n");
+    } else if let Some(gain) = &advice.gain {
         let _infallible = writeln!(
             text,
             "The first less the second, seed by seed: {} {} [{}, {}]{}",

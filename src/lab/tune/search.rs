@@ -44,6 +44,9 @@ pub fn search(scenario: &Scenario, plan: &Plan, simulate: &mut Simulate<'_>) -> 
     }
     let start = search.fittest(alive).swap_remove(0);
     search.narrow(start)?;
+    // What is there already competes, and wins ties.
+    let present = search.present();
+    search.tried(present.into_iter().collect(), Effort::AllSeeds)?;
     search.advice(inert.iter().map(|&knob| plan.ranges[knob].key().to_owned()).collect())
 }
 
@@ -370,7 +373,9 @@ impl<'a, 's> Search<'a, 's> {
     /// and as it is judged. Where none does, that is the one that comes nearest.
     fn judge(&mut self, curve: &[Trial]) -> Result<(Trial, Trial), LabError> {
         let mut best: Vec<&Trial> = curve.iter().collect();
-        best.sort_by(|a, b| a.better(b));
+        let present = self.present();
+        let changed = |trial: &Trial| Some(&trial.values) != present.as_ref();
+        best.sort_by(|a, b| a.better(b).then_with(|| changed(a).cmp(&changed(b))));
         let meeting = best.iter().filter(|trial| trial.meets()).count();
         let mut nearest: Option<(Trial, Trial)> = None;
         for found in best.into_iter().take(meeting.clamp(1, JUDGED_MOST)) {

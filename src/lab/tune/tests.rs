@@ -148,6 +148,17 @@ fn a_knob_that_matters_in_full_runs_only_is_searched() {
 }
 
 #[test]
+fn of_equal_points_the_present_one_stays() {
+    // Anything from λ = 400 up is as good.
+    let plateau = |scenario: &Scenario, _: u64| {
+        let lambda = scenario.routers[0].lambda_per_usd.unwrap_or(scenario.lambda_per_usd);
+        Ok(Metrics { on_time_utility: lambda.min(400.0), ..Metrics::default() })
+    };
+    let advice = search(&scenario(), &plan(&["lambda_per_usd=50..2000"], &[]), &mut each(plateau)).unwrap();
+    assert_eq!((advice.best.unwrap().values, advice.gain.unwrap().mean), (vec![500.0], 0.0));
+}
+
+#[test]
 fn where_nothing_changes_anything_the_scenario_stays() {
     let same = |_: &Scenario, seed: u64| Ok(Metrics { attainment: seed as f64, ..Metrics::default() });
     let advice = search(&scenario(), &plan(&["lambda_per_usd=50..2000"], &[]), &mut each(same)).unwrap();

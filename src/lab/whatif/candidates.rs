@@ -56,6 +56,8 @@ pub(super) struct Rebuilt<'a> {
     pub(super) models: Vec<ModelId>,
     /// What the first world chose.
     pub(super) against: usize,
+    /// Who is drawn first in its tier; absent: whoever the dice say.
+    pub(super) first: Option<usize>,
     pub(super) unestimated: Unestimated,
     pub(super) missed: Cell<Missed>,
 }
@@ -180,7 +182,9 @@ impl Rebuilt<'_> {
             let uniform: f64 = rng.random();
             times.push((-(1.0 - uniform).ln() / weight(i), i));
         }
-        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        times.sort_by(|a, b| {
+            (self.first != Some(a.1)).cmp(&(self.first != Some(b.1))).then(a.0.total_cmp(&b.0))
+        });
         times.into_iter().map(|(_, i)| (i, weight(i))).collect()
     }
 }
