@@ -370,17 +370,21 @@ impl<'a, 's> Search<'a, 's> {
     }
 
     /// Judges the best points on fresh seeds until one meets the goals there too; returns it as the search saw it
-    /// and as it is judged. Where none does, that is the one that comes nearest.
+    /// and as it is judged. Where none does, that is the one that comes nearest. After one that misses, the next is
+    /// the best that would meet the goals if fresh seeds moved it as they moved that one.
     fn judge(&mut self, curve: &[Trial]) -> Result<(Trial, Trial), LabError> {
         let mut best: Vec<&Trial> = curve.iter().collect();
         let present = self.present();
         let changed = |trial: &Trial| Some(&trial.values) != present.as_ref();
         best.sort_by(|a, b| a.better(b).then_with(|| changed(a).cmp(&changed(b))));
         let meeting = best.iter().filter(|trial| trial.meets()).count();
+        best.truncate(meeting.max(1));
         let mut nearest: Option<(Trial, Trial)> = None;
-        for found in best.into_iter().take(meeting.clamp(1, JUDGED_MOST)) {
-            let Some(judged) = self.tried(vec![found.values.clone()], Effort::Fresh)?.pop() else { continue };
+        for _ in 0..JUDGED_MOST {
+            let Some(&found) = best.first() else { break };
+            let Some(judged) = self.tried(vec![found.values.clone()], Effort::Fresh)?.pop() else { break };
             let met = judged.meets();
+            best.retain(|next| next.meets_if_moved(found, &judged, &self.plan));
             if nearest.as_ref().is_none_or(|(_, so_far)| judged.better(so_far).is_lt()) {
                 nearest = Some((found.clone(), judged));
             }

@@ -67,6 +67,14 @@ impl Trial {
         self.shortfall <= 0.0
     }
 
+    /// Returns whether it would meet every goal if its means moved as those of one trial did to another.
+    pub(super) fn meets_if_moved(&self, from: &Self, to: &Self, plan: &Plan) -> bool {
+        plan.goals.iter().all(|goal| {
+            let name = &goal.metric;
+            goal.shortfall(self.mean(name) + to.mean(name) - from.mean(name)) <= 0.0
+        })
+    }
+
     /// Returns the mean of a metric; NaN where it has none.
     pub(super) fn mean(&self, name: &str) -> f64 {
         self.metrics.get(name).map_or(f64::NAN, |interval| interval.mean)
