@@ -332,8 +332,8 @@ pool:
   - {profile: qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.044, output_usd_per_mtok: 0.173}}
   - {profile: qwen3-8b-h100, price: {input_usd_per_mtok: 0.072, output_usd_per_mtok: 0.287}}
 workload: {name: four-tasks}
-arrivals: {name: poisson, options: {rate_qps: 6.0}}
-duration_s: 12
+arrivals: {name: poisson, options: {rate_qps: 4.0}}
+duration_s: 6
 warmup_s: 2
 delta_per_s: 0.3
 routers:
@@ -341,9 +341,9 @@ routers:
 ";
     std::fs::write(folder.path().join("brief.yaml"), scenario).unwrap();
     let tune = |jobs: &str| {
-        let shared =
-            ["lab", "tune", "brief.yaml", "--seeds", "2", "--goal", "failed<=0", "--jobs", jobs, "--json"];
-        json(folder.path(), &shared)
+        let asked =
+            ["--seeds", "2", "--goal", "failed<=0", "--vary", "delta_per_s=0..5", "--jobs", jobs, "--json"];
+        json(folder.path(), &[&["lab", "tune", "brief.yaml"], &asked[..]].concat())
     };
     let advice = tune("1");
     assert_eq!(advice, tune("3"));
