@@ -201,6 +201,7 @@ mod tests {
             prefill_s: Some(0.0455),
             ttft_s: Some(0.0575),
             spread_s: None,
+            least_ttft_s: None,
             source: Some("bea".into()),
             no_estimate: None,
             age_s: Some(0.02),

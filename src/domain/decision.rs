@@ -105,6 +105,9 @@ pub enum Ineligible {
     },
 }
 
+/// What stands for an estimator in [`Candidate::source`] where the prompt's own time ruled an instance out.
+pub const PROMPT_BOUND: &str = "prompt-bound";
+
 /// One instance's row.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Candidate {
@@ -134,7 +137,12 @@ pub struct Candidate {
     pub ttft_s: Option<f64>,
     /// One standard deviation of the TTFT, seconds; absent: unknown.
     pub spread_s: Option<f64>,
-    /// The estimator (`bea`, `bea-ledger`, …); absent: not estimated.
+    /// A TTFT that no estimate falls below, seconds: what the prompt takes on an idle engine; absent: not asked
+    /// for, nothing known, or estimated.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub least_ttft_s: Option<f64>,
+    /// The estimator (`bea`, `bea-ledger`, …), or [`PROMPT_BOUND`] where the least TTFT is past the target and
+    /// none was asked; absent: not estimated.
     pub source: Option<String>,
     /// Why no TTFT is finite; absent: it is.
     pub no_estimate: Option<String>,
@@ -142,7 +150,7 @@ pub struct Candidate {
     pub age_s: Option<f64>,
     /// Why it may not serve the request; absent: it may.
     pub ineligible: Option<Ineligible>,
-    /// Whether the TTFT meets the target; absent: not estimated.
+    /// Whether the TTFT meets the target; absent: neither estimated nor ruled out by the least TTFT.
     pub feasible: Option<bool>,
     /// Interchangeable with the choice in the policy's eyes.
     pub interchangeable: bool,

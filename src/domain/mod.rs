@@ -16,7 +16,7 @@ pub mod snapshot;
 mod time;
 
 pub use calibration::{BatchTimeCoefficients, Overhead};
-pub use decision::{Candidate, Decision, Ineligible, Leg, Placement, Reason, Role};
+pub use decision::{Candidate, Decision, Ineligible, Leg, PROMPT_BOUND, Placement, Reason, Role};
 pub use estimate::{Estimate, EstimateSource, Horizon, NoEstimate, Ttft};
 pub use instance::{Basis, BasisSource, Dispatched, InstanceId, InstanceSpec, InstanceView, Load};
 pub use model::{Capabilities, Modalities, ModelId, ModelIndex, ModelSpec, Price};

@@ -70,7 +70,7 @@ impl Candidates for Eligible<'_> {
 
     fn least_ttft_s(&self, i: usize) -> f64 {
         let row = self.row(i);
-        self.estimator.least_ttft_s(row.model.load, &row.view)
+        row.least_ttft_s(|| self.estimator.least_ttft_s(row.model.load, &row.view))
     }
 
     fn rank(&self, set: &[usize], rng: &mut dyn RngCore) -> Vec<Ranked> {

@@ -4,7 +4,9 @@ use std::cell::{OnceCell, RefCell};
 
 use super::predictions::ModelView;
 use crate::{
-    domain::{Candidate, Estimate, Horizon, Ineligible, InstanceView, ModelSpec, Prediction, Query},
+    domain::{
+        Candidate, Estimate, Horizon, Ineligible, InstanceView, ModelSpec, PROMPT_BOUND, Prediction, Query,
+    },
     policy,
 };
 
@@ -15,6 +17,7 @@ pub(super) struct Row {
     pub(super) prediction: Prediction,
     pub(super) ineligible: Option<Ineligible>,
     first_token: OnceCell<Estimate>,
+    least_ttft_s: OnceCell<f64>,
     further: RefCell<Vec<(Horizon, Estimate)>>,
 }
 
@@ -31,6 +34,7 @@ impl Row {
             prediction,
             ineligible,
             first_token: OnceCell::new(),
+            least_ttft_s: OnceCell::new(),
             further: RefCell::default(),
         }
     }
@@ -48,10 +52,18 @@ impl Row {
         })
     }
 
+    /// Returns the kept least TTFT, seconds, found by `make` at the first call.
+    pub(super) fn least_ttft_s(&self, make: impl FnOnce() -> f64) -> f64 {
+        *self.least_ttft_s.get_or_init(make)
+    }
+
     /// Returns the row as the decision shows it.
     pub(super) fn candidate(&self, query: &Query, spec: &ModelSpec) -> Candidate {
         let estimate = self.first_token.get();
         let ttft = estimate.and_then(|estimate| estimate.ttft.ok());
+        let least_ttft_s = self.least_ttft_s.get().copied().filter(|&s| s > 0.0 && estimate.is_none());
+        let target_s = query.ttft_target.map(|target| target.as_secs_f64());
+        let ruled_out = least_ttft_s.zip(target_s).is_some_and(|(least_s, target_s)| least_s > target_s);
         Candidate {
             instance: self.view.spec.id.clone(),
             model: spec.id.as_str().to_owned(),
@@ -66,13 +78,20 @@ impl Row {
             prefill_s: ttft.map(|ttft| ttft.prefill_s),
             ttft_s: ttft.map(crate::domain::Ttft::total_s),
             spread_s: estimate.and_then(|estimate| estimate.spread_s),
-            source: estimate.map(|estimate| estimate.source.label().to_owned()),
+            least_ttft_s,
+            source: match estimate {
+                Some(estimate) => Some(estimate.source.label().to_owned()),
+                None => ruled_out.then(|| PROMPT_BOUND.to_owned()),
+            },
             no_estimate: estimate
                 .and_then(|estimate| estimate.ttft.err())
                 .map(|none| none.label().to_owned()),
             age_s: estimate.and_then(|estimate| estimate.age_s),
             ineligible: self.ineligible.clone(),
-            feasible: estimate.map(|estimate| policy::feasible(estimate, query.ttft_target)),
+            feasible: match estimate {
+                Some(estimate) => Some(policy::feasible(estimate, query.ttft_target)),
+                None => ruled_out.then_some(false),
+            },
             interchangeable: false,
             chosen: false,
         }

@@ -15,9 +15,9 @@ use arc_swap::ArcSwap;
 use bear::{
     affinity::{AffinityConfig, Pipeline},
     domain::{
-        Bounds, Capabilities, CountSource, Decision, Ending, Endpoint, InstanceId, InstanceSpec, ModelId,
-        ModelIndex, ModelSpec, Named, Needs, Now, Outcome, Overhead, Price, PromptCount, Query, Timestamp,
-        Tradeoff,
+        BatchTimeCoefficients, Bounds, Capabilities, CountSource, Decision, Ending, Endpoint, InstanceId,
+        InstanceSpec, ModelId, ModelIndex, ModelSpec, Named, Needs, Now, Outcome, Overhead, Price,
+        PromptCount, Query, Timestamp, Tradeoff,
     },
     latency::{EstimatorSetup, estimator},
     policy::PolicyConfig,
@@ -44,8 +44,8 @@ impl Now for Clock {
     }
 }
 
-/// Two replicas a model, nothing calibrated: idle ones tie.
-fn router(policy: &str) -> Router {
+/// Two replicas a model; idle ones tie. `step_s` calibrates each model by what a batch takes; without it nothing is.
+fn router(policy: &str, step_s: Option<[f64; 2]>) -> Router {
     let price = |usd: f64| Price { output_usd_per_mtok: usd, ..Price::default() };
     let models = MODELS.map(|(id, parameters_b, usd, accuracy)| ModelSpec {
         id: ModelId::from(id),
@@ -61,7 +61,13 @@ fn router(policy: &str) -> Router {
         model: ModelIndex(i / 2),
         dp_rank: 0,
         price: price(MODELS[i / 2].2),
-        batch_time: None,
+        batch_time: step_s.map(|step_s| BatchTimeCoefficients {
+            b0_s: step_s[i / 2],
+            b1_s: 0.0,
+            b2_s: 0.0,
+            b3_s: 0.0,
+            b4_s: 0.0,
+        }),
         overhead: Overhead::default(),
         effective_prefill_tokens_per_s: None,
         peak_prefill_tokens_per_s: None,
@@ -105,11 +111,14 @@ fn query(n: usize, now: Timestamp) -> Query {
 /// Routes `count` requests over idle replicas and writes down what the router logs. Replica 0 of a model answers
 /// after 0.1 s, replica 1 after 0.3 s.
 fn decisions(policy: &str, count: usize) -> Vec<DecisionRow> {
-    let router = router(policy);
+    logged(&router(policy, None), count, |n| query(n, Timestamp::from_unix_us(START_US)))
+}
+
+fn logged(router: &Router, count: usize, query: impl Fn(usize) -> Query) -> Vec<DecisionRow> {
     let clock: Arc<dyn Now> = Arc::new(Clock(AtomicU64::new(START_US)));
     let mut rows = Vec::with_capacity(count);
     for n in 0..count {
-        let query = query(n, clock.now());
+        let query = query(n);
         let logged = LoggedQuery::from(&query);
         let described = Described { query, features: None, given: None };
         let attempt = Attempt { id: format!("a{n}"), exclude: &[], number: 1, sink: Arc::new(NoSink) };
@@ -204,6 +213,27 @@ async fn a_log_replayed_unchanged_gives_itself() {
     assert_eq!(exported.status.code(), Some(0));
     assert_eq!(json(folder.path(), &["lab", "replay", "day.jsonl", "--json"]), report);
 
+    // A batch of `large` takes 100 ms: that alone rules it out within 50 ms, and nobody asks for an estimate. Within
+    // 5 ms nothing is in time.
+    let target = |n: usize| Duration::from_millis(if n.is_multiple_of(2) { 50 } else { 5 });
+    let tight = logged(&router("bear", Some([0.01, 0.1])), 100, |n| Query {
+        ttft_target: Some(target(n)),
+        ..query(n, Timestamp::from_unix_us(START_US))
+    });
+    for row in &tight {
+        let [small, _, large, _] = &row.decision.candidates[..] else { panic!("{row:?}") };
+        assert_eq!((small.source.as_deref(), small.least_ttft_s), (Some("bea-ledger"), None));
+        assert_eq!((large.source.as_deref(), large.feasible), (Some("prompt-bound"), Some(false)));
+        assert!((large.least_ttft_s.unwrap() - 0.1).abs() < 1e-6 && large.ttft_s.is_none(), "{large:?}");
+    }
+    let lines: Vec<String> = tight.iter().map(|row| serde_json::to_string(row).unwrap()).collect();
+    std::fs::write(folder.path().join("tight.jsonl"), lines.join("\n")).unwrap();
+    let report = json(folder.path(), &["lab", "replay", "tight.jsonl", "--json"]);
+    assert_eq!((&report["agreement"]["reproduced"], &report["rows"]["answered"]), (&1.0.into(), &100.into()));
+    // However little `small` is worth, `large` stays late.
+    let free = json(folder.path(), &["lab", "replay", "tight.jsonl", "--lambda", "0", "--json"]);
+    assert_eq!(line(&free["predicted"]["models"], "small")["what_if"]["estimate"]["mean"], 1.0);
+
     // Judged answers give a utility of their own: 1 − 500·2e-4 = 0.9.
     let lines = std::fs::read_to_string(folder.path().join("day.jsonl")).unwrap();
     let judged: Vec<String> = lines.lines().map(|line| line.replacen('{', "{\"score\":1.0,", 1)).collect();
@@ -294,12 +324,47 @@ async fn what_is_wrong_with_a_replay_is_said() {
 }
 
 #[test]
+fn a_search_gives_the_same_whatever_the_number_of_threads() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = "
+name: brief
+pool:
+  - {profile: qwen3-0.6b-h100, price: {input_usd_per_mtok: 0.044, output_usd_per_mtok: 0.173}}
+  - {profile: qwen3-8b-h100, price: {input_usd_per_mtok: 0.072, output_usd_per_mtok: 0.287}}
+workload: {name: four-tasks}
+arrivals: {name: poisson, options: {rate_qps: 4.0}}
+duration_s: 6
+warmup_s: 2
+delta_per_s: 0.3
+routers:
+  - {label: bear, policy: {name: bear}}
+";
+    std::fs::write(folder.path().join("brief.yaml"), scenario).unwrap();
+    let tune = |jobs: &str| {
+        let asked =
+            ["--seeds", "2", "--goal", "failed<=0", "--vary", "delta_per_s=0..5", "--jobs", jobs, "--json"];
+        json(folder.path(), &[&["lab", "tune", "brief.yaml"], &asked[..]].concat())
+    };
+    let advice = tune("1");
+    assert_eq!(advice, tune("3"));
+    // Eq. 5 knows no delta: it stays.
+    assert_eq!(advice["advice"]["inert"], serde_json::json!(["delta_per_s"]));
+    assert_eq!(advice["routing"]["delta_per_s"], 0.3);
+    assert_eq!(advice["plan"]["seeds"], serde_json::json!([1, 2]));
+    assert_eq!(advice["advice"]["fresh_seeds"], serde_json::json!([3, 4, 5, 6, 7]));
+    assert_eq!(advice["advice"]["best"]["goals"], serde_json::json!(["surely"]));
+}
+
+#[test]
 fn what_is_wrong_with_a_search_is_said() {
     let folder = tempfile::tempdir().unwrap();
     for (arguments, code, said) in [
         (&["no.yaml"][..], 1, "no scenario is called `no.yaml`"),
         (&["no.yaml", "--goal", "atainment>=0.9"], 2, "atainment"),
         (&["no.yaml", "--vary", "lambda_per_usd=5"], 2, "LOW..HIGH"),
+        (&["no.yaml", "--vary", "window=0.5..3:int"], 2, "whole numbers"),
+        (&["no.yaml", "--seeds", "0"], 2, "--seeds"),
+        (&["no.yaml", "--jobs", "0"], 2, "--jobs"),
         (&[], 2, "SCENARIO"),
     ] {
         let output = bear(folder.path(), &[&["lab", "tune"], arguments].concat());

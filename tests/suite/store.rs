@@ -31,6 +31,7 @@ fn candidate(instance: &str, chosen: bool) -> Candidate {
         prefill_s: Some(0.047),
         ttft_s: Some(0.06),
         spread_s: None,
+        least_ttft_s: None,
         source: Some("bea".into()),
         no_estimate: None,
         age_s: Some(0.021),
@@ -47,6 +48,7 @@ pub(crate) fn full_row(request: &str, attempt: &str, decided_at_us: u64) -> Deci
         ineligible: Some(Ineligible::ContextLength { needed_tokens: 900, max_model_len_tokens: 512 }),
         accuracy: None,
         ttft_s: None,
+        least_ttft_s: Some(0.35),
         ..candidate("small-0", false)
     };
     DecisionRow {

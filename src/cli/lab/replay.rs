@@ -22,7 +22,13 @@ use crate::{
 #[command(after_help = "Examples:\n  \
     bear lab replay sqlite://bear.db --lambda 1000\n  \
     bear lab replay day.jsonl --policy bear-lagrangian --delta 0.5\n  \
-    bear lab replay bear.db --without qwen3-32b --price qwen3-8b=0.05/0.2 --json")]
+    bear lab replay bear.db --without qwen3-32b --price qwen3-8b=0.05/0.2 --json\n\n\
+    Which logs can answer: a row holds only the estimates that its policy asked for. `bear` goes from the best model\n\
+    down and stops at the first in time. Its log can tell of other weights, prices and pools as far as they choose\n\
+    among the models it came to; a choice that hangs on one it never came to is left out, or assumed\n\
+    (--unestimated). `bear-lagrangian` with a delta above 0 asks about every instance. Choices that hang on queues,\n\
+    caches or what a policy has learned are in no log. Observed numbers need a log whose choices were drawn, among\n\
+    replicas that tie for instance, or a round robin (--turns-as-draws).")]
 pub struct Args {
     /// The log: a store (sqlite://bear.db, or its file), lines of `bear store export`, or `-` for those on
     /// standard input. A line may carry the answer's `score` (0 to 1) beside the row.
@@ -49,8 +55,11 @@ pub struct Args {
     /// A model's price in USD per million tokens: input, output and, if it differs, cached input.
     #[arg(long = "price", value_name = "MODEL=IN/OUT[/CACHED]", value_parser = price)]
     prices: Vec<(String, Price)>,
-    /// What a TTFT that was never estimated counts as, in the predicted block alone: refuse to answer, or assume it
-    /// in time or late; the two assumptions show both ends.
+    /// What a TTFT that was never estimated counts as, in the predicted block alone.
+    ///
+    /// A row holds the estimates that its policy asked for, no others. `refuse` leaves a request out whose new
+    /// choice hangs on one that is missing; `in-time` and `late` assume them all within the target, or all past it,
+    /// and so show both ends. What the prompt alone takes is heeded: an instance ruled out by it stays late.
     #[arg(long, value_name = "HOW", default_value = "refuse")]
     unestimated: HowUnestimated,
     /// Count each turn of a logged round robin as a draw among the eligible: sound where the turn has nothing to

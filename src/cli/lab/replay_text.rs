@@ -25,16 +25,7 @@ pub(super) fn render(report: &Report) -> String {
         &format!("over the {} rows whose new choice the log can tell", predicted.rows),
     );
     lines(&mut text, &predicted.means);
-    for line in &predicted.means {
-        let known = |verdict: &Verdict| verdict.estimate().map_or(0, |estimate| estimate.rows);
-        let (new, logged) = (known(&line.what_if), known(&line.logged));
-        if new != logged {
-            sentence(
-                &mut text,
-                &format!("{} is known for {new} of the new choices and {logged} of the logged.", line.name),
-            );
-        }
-    }
+    known(&mut text, &predicted.means);
     for (title, shares) in [("share a model", &predicted.models), ("share an instance", &predicted.instances)]
     {
         let _infallible = writeln!(text, "  {title}");
@@ -44,7 +35,8 @@ pub(super) fn render(report: &Report) -> String {
     agreement(&mut text, report);
     text.push_str(
         "\nBoth blocks hold every queue as it was: requests sent elsewhere would have changed the wait of others.\n\
-         For that, simulate with `bear lab run`.\n",
+         For that, simulate with `bear lab run`.\n\
+         The 95% intervals take requests as independent of each other: where they come in rushes, they are too narrow.\n",
     );
     text
 }
@@ -147,6 +139,22 @@ fn lines(text: &mut String, lines: &[Line]) {
     }
 }
 
+/// Says of how many rows, by weight, each quantity is known, where it is not all.
+fn known(text: &mut String, lines: &[Line]) {
+    let part = |line: &Line| {
+        let known = line.known.filter(|known| known.what_if < 1.0 || known.logged < 1.0)?;
+        let percent = |part: f64| format!("{:.1}%", 100.0 * part);
+        Some(match line.what_if.estimate() {
+            Some(_) => format!("{} {} ({})", line.name, percent(known.what_if), percent(known.logged)),
+            None => format!("{} ({})", line.name, percent(known.logged)),
+        })
+    };
+    let parts: Vec<String> = lines.iter().filter_map(part).collect();
+    if !parts.is_empty() {
+        sentence(text, &format!("Known for part of the rows only, what if (logged): {}.", parts.join(", ")));
+    }
+}
+
 fn observed(text: &mut String, observed: &Observed, rows: u64) {
     heading(
         text,
@@ -156,6 +164,15 @@ fn observed(text: &mut String, observed: &Observed, rows: u64) {
         ),
     );
     lines(text, &observed.means);
+    known(text, &observed.means);
+    let in_part = |line: &&Line| line.known.is_some_and(|known| known.logged < 1.0);
+    if observed.means.iter().filter(in_part).any(|line| line.name.starts_with("on_time_utility")) {
+        sentence(
+            text,
+            "An answer that was late or failed counts 0 in on_time_utility; those in time whose utility is not known \
+             are taken to be like the others in time.",
+        );
+    }
     let weight = observed.mean_weight.map_or_else(
         || String::from("no row has a weight"),
         |mean| {
@@ -185,16 +202,18 @@ fn observed(text: &mut String, observed: &Observed, rows: u64) {
 }
 
 fn agreement(text: &mut String, report: &Report) {
-    let Agreement { same_instance, same_model, reproduced } = report.agreement;
+    let Agreement { same_instance, same_model, reproduced, not_replayed } = report.agreement;
     let percent =
         |share: Option<f64>| share.map_or_else(|| String::from("-"), |s| format!("{:.1}%", 100.0 * s));
     let _infallible = writeln!(
         text,
         "\nAGREEMENT: {} of the new choices are the logged instance, {} its model.\n  \
-         The log's own policy, replayed unchanged, can make {} of its choices again.",
+         Of all requests, {} go the same way again when the log's own policy is replayed unchanged;\n  \
+         for {} the log cannot tell.",
         percent(same_instance),
         percent(same_model),
-        percent(reproduced)
+        percent(reproduced),
+        percent(not_replayed)
     );
     if report.calibration.is_empty() {
         return;

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::lab::{LabError, Metrics};
+use crate::lab::{Interval, LabError, Metrics};
 
 /// Short names of metrics.
 const ALIASES: [(&str, &str); 3] =
@@ -18,6 +18,18 @@ pub struct Goal {
     pub at_least: bool,
     /// The bound.
     pub bound: f64,
+}
+
+/// How a metric stands to a goal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Met {
+    /// Its whole interval meets the bound.
+    Surely,
+    /// Its mean does; the interval does not, or one run has none.
+    OnAverage,
+    /// Its mean does not.
+    Not,
 }
 
 /// A metric to bring as far as can be.
@@ -65,14 +77,26 @@ impl Goal {
         Ok(Self { metric: resolve(metric.trim())?, at_least, bound })
     }
 
-    /// Returns by how much a value misses the bound, relative to it; 0 where it does not.
+    /// Returns how an interval over `runs` runs stands to the bound.
+    #[must_use]
+    pub fn judge(&self, interval: &Interval, runs: usize) -> Met {
+        let worst = if self.at_least { interval.low } else { interval.high };
+        match (self.shortfall(interval.mean) <= 0.0, self.shortfall(worst) <= 0.0) {
+            (true, true) if runs > 1 => Met::Surely,
+            (true, _) => Met::OnAverage,
+            (false, _) => Met::Not,
+        }
+    }
+
+    /// Returns by how much a value misses the bound, relative to it, or as it is where the bound is 0; 0 where it
+    /// does not.
     #[must_use]
     pub fn shortfall(&self, value: f64) -> f64 {
         let missing = if self.at_least { self.bound - value } else { value - self.bound };
         if missing.is_nan() {
             return f64::INFINITY;
         }
-        missing.max(0.0) / self.bound.abs().max(f64::MIN_POSITIVE)
+        missing.max(0.0) / if self.bound == 0.0 { 1.0 } else { self.bound.abs() }
     }
 }
 

@@ -11,6 +11,9 @@ const GROWTH: f64 = 1000.0;
 /// Significant digits of a tried value: what is simulated is what is printed.
 const DIGITS: i32 = 4;
 
+/// 2⁵³: whole numbers up to it are exact as floats.
+const MOST_WHOLE: f64 = 9_007_199_254_740_992.0;
+
 /// Something to turn.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Knob {
@@ -54,6 +57,12 @@ impl Range {
         let (low, high) = ends.split_once("..").ok_or_else(|| wrong(form))?;
         let number = |text: &str| text.trim().parse::<f64>().ok().filter(|value| value.is_finite());
         let (low, high) = number(low).zip(number(high)).ok_or_else(|| wrong(form))?;
+        let countable = |end: f64| end.fract() == 0.0 && end.abs() <= MOST_WHOLE;
+        if whole && !(countable(low) && countable(high)) {
+            return Err(wrong(
+                "must begin and end at whole numbers, none beyond 2^53, where it ends in `:int`",
+            ));
+        }
         if low > high {
             return Err(wrong("must not end before it begins"));
         }
@@ -173,6 +182,10 @@ mod tests {
             "=1..2",
             "delta_per_s=-1..2",
             "k=0..inf",
+            "k=0.5..3:int",
+            "k=1..2.5:int",
+            "k=0..1e300:int",
+            "k=0..3:integer",
         ] {
             assert!(Range::parse(text).is_err(), "{text}");
         }

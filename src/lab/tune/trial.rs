@@ -4,17 +4,11 @@ use std::{cmp::Ordering, collections::BTreeMap};
 
 use serde::Serialize;
 
-use super::{Goal, Plan, metric};
-use crate::lab::{Interval, Metrics};
+use super::{Goal, Met, Plan, metric};
+use crate::lab::{Interval, Metrics, figures};
 
 /// Metrics that every trial shows beside those asked about.
 const SHOWN: [&str; 4] = ["on_time_utility", "attainment", "mean_cost_usd", "ttft_s.p95"];
-
-/// 97.5% quantiles of Student's t from 1 to 30 degrees of freedom (any statistical table).
-const T_975: [f64; 30] = [
-    12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131,
-    2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042,
-];
 
 /// How much simulation a trial got.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -26,6 +20,8 @@ pub enum Effort {
     Full,
     /// All of it, every seed.
     AllSeeds,
+    /// All of it, seeds that had no part in the search.
+    Fresh,
 }
 
 /// One point.
@@ -39,7 +35,10 @@ pub struct Trial {
     pub metrics: BTreeMap<String, Interval>,
     /// By how much it misses its goals, relative to their bounds, summed; 0: it meets them.
     pub shortfall: f64,
-    /// Whether no other trial of the search is at least as good in the objective and in every goal's metric.
+    /// How it stands to each goal of the plan.
+    pub goals: Vec<Met>,
+    /// Whether it ran in full over all seeds, and no other such trial is at least as good in the objective and in
+    /// every goal's metric and better in one.
     pub on_front: bool,
     /// Objective, more is better.
     #[serde(skip)]
@@ -53,8 +52,10 @@ impl Trial {
         let names = SHOWN.into_iter().chain(asked).chain([plan.objective.metric.as_str()]);
         let metrics: BTreeMap<String, Interval> =
             names.filter_map(|name| Some((name.to_owned(), mean(runs, name)?))).collect();
-        let mut trial =
-            Self { values, effort, metrics, shortfall: 0.0, on_front: false, merit: f64::NEG_INFINITY };
+        let met = |goal: &Goal| metrics.get(&goal.metric).map_or(Met::Not, |i| goal.judge(i, runs.len()));
+        let goals = plan.goals.iter().map(met).collect();
+        let (shortfall, merit) = (0.0, f64::NEG_INFINITY);
+        let mut trial = Self { values, effort, metrics, shortfall, goals, on_front: false, merit };
         trial.merit = plan.objective.merit(trial.mean(&plan.objective.metric));
         trial.shortfall = plan.goals.iter().map(|goal| goal.shortfall(trial.mean(&goal.metric))).sum();
         trial
@@ -64,6 +65,14 @@ impl Trial {
     #[must_use]
     pub fn meets(&self) -> bool {
         self.shortfall <= 0.0
+    }
+
+    /// Returns whether it would meet every goal if its means moved as those of one trial did to another.
+    pub(super) fn meets_if_moved(&self, from: &Self, to: &Self, plan: &Plan) -> bool {
+        plan.goals.iter().all(|goal| {
+            let name = &goal.metric;
+            goal.shortfall(self.mean(name) + to.mean(name) - from.mean(name)) <= 0.0
+        })
     }
 
     /// Returns the mean of a metric; NaN where it has none.
@@ -78,30 +87,35 @@ impl Trial {
         misses.then_with(|| other.merit.total_cmp(&self.merit))
     }
 
-    /// Returns whether `self` is at least as good in everything and better in something.
-    pub(super) fn dominates(&self, other: &Self, goals: &[Goal]) -> bool {
+    /// Returns whether everything that the plan asks about came out as a number.
+    pub(super) fn is_known(&self, plan: &Plan) -> bool {
+        let asked = plan.goals.iter().map(|goal| &goal.metric).chain([&plan.objective.metric]);
+        asked.into_iter().all(|name| self.mean(name).is_finite())
+    }
+
+    /// Returns whether `self` is at least as good in everything asked about and better in something; what is not
+    /// known beats nothing.
+    pub(super) fn dominates(&self, other: &Self, plan: &Plan) -> bool {
         let toward = |trial: &Self, goal: &Goal| {
             let mean = trial.mean(&goal.metric);
             if goal.at_least { mean } else { -mean }
         };
         let mut pairs = vec![(self.merit, other.merit)];
-        pairs.extend(goals.iter().map(|goal| (toward(self, goal), toward(other, goal))));
-        pairs.iter().all(|(a, b)| a >= b) && pairs.iter().any(|(a, b)| a > b)
+        pairs.extend(plan.goals.iter().map(|goal| (toward(self, goal), toward(other, goal))));
+        self.is_known(plan) && pairs.iter().all(|(a, b)| a >= b) && pairs.iter().any(|(a, b)| a > b)
+    }
+
+    /// Orders by rising values.
+    pub(super) fn order(&self, other: &Self) -> Ordering {
+        let pairs = self.values.iter().zip(&other.values);
+        pairs.map(|(a, b)| a.total_cmp(b)).find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     }
 }
 
 /// Returns the mean of a metric over runs with its 95% interval; one run has no width.
 fn mean(runs: &[Metrics], name: &str) -> Option<Interval> {
     let values: Vec<f64> = runs.iter().map(|run| metric(run, name)).collect::<Option<_>>()?;
-    let n = values.len() as f64;
-    let mean = values.iter().sum::<f64>() / n;
-    let squares: f64 = values.iter().map(|value| (value - mean) * (value - mean)).sum();
-    let freedom = values.len().saturating_sub(1);
-    let reach = match freedom {
-        0 => 0.0,
-        _ => T_975[freedom.min(T_975.len()) - 1] * (squares / (n - 1.0) / n).sqrt(),
-    };
-    mean.is_finite().then_some(Interval { mean, low: mean - reach, high: mean + reach })
+    figures::interval(&values).filter(|interval| interval.mean.is_finite())
 }
 
 #[cfg(test)]

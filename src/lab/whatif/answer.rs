@@ -244,7 +244,8 @@ impl Replayer {
         let mut missed = Missed::default();
         let model_of = |kept: &Kept| ModelId::from(row.decision.candidates[kept.row].model.as_str());
         let models: Vec<ModelId> = kept.iter().map(model_of).collect();
-        let mut draw = || -> Vec<Choice> {
+        let logged = row.chosen().and_then(|chosen| kept.iter().position(|kept| kept.row == chosen));
+        let mut draw = |first: Option<usize>| -> Vec<Choice> {
             let mut choices: Vec<Choice> = Vec::with_capacity(self.worlds.len());
             for ((world, query), rng) in self.worlds.iter().zip(&queries).zip(&mut rngs) {
                 let against = choices.first().map_or(0, |choice| choice.instance);
@@ -259,6 +260,7 @@ impl Replayer {
                     views,
                     models,
                     against,
+                    first,
                     unestimated,
                     missed: missed_here,
                 };
@@ -270,12 +272,11 @@ impl Replayer {
             }
             choices
         };
-        let first = draw();
+        let first = draw(None);
         let choice = match first.first() {
             Some(choice) if first.len() == self.worlds.len() => choice,
             _ => return (nothing(Why::NoneLeft), Vec::new()),
         };
-        let logged = row.chosen().and_then(|chosen| kept.iter().position(|kept| kept.row == chosen));
         let mut answer = match agreed(&first) {
             true => {
                 let place = kept[choice.instance];
@@ -355,13 +356,22 @@ impl Replayer {
 
 /// Returns the probability of the logged choice under a policy whose worlds agree; absent: they do not always.
 ///
-/// A policy tells the probability of what it drew. It draws until it draws the logged choice or has drawn all
-/// it may; one not found in n draws though it had a chance p is made up for by those found, which count
-/// p / (1 − (1−p)^n).
-fn probability(first: Choice, logged: Option<usize>, draw: &mut dyn FnMut() -> Vec<Choice>) -> Option<f64> {
+/// A policy tells the probability of what it drew. Where a ranking draws, the logged choice is put first in its
+/// tier: if it is taken there, its probability is told. A policy with dice of its own draws until it draws the
+/// logged choice or has drawn all it may; one not found in n draws though it had a chance p is made up for by
+/// those found, which count p / (1 − (1−p)^n).
+fn probability(
+    first: Choice,
+    logged: Option<usize>,
+    draw: &mut dyn FnMut(Option<usize>) -> Vec<Choice>,
+) -> Option<f64> {
     let Some(logged) = logged else { return Some(0.0) };
     if certain(first.propensity) {
         return Some(if first.instance == logged { 1.0 } else { 0.0 });
+    }
+    let ranked_first = draw(Some(logged));
+    if let Some(choice) = ranked_first.first().filter(|choice| choice.instance == logged) {
+        return agreed(&ranked_first).then_some(choice.propensity);
     }
     let mut drawn: Vec<(usize, f64)> = vec![(first.instance, first.propensity)];
     for _ in 1..MOST_DRAWS {
@@ -369,7 +379,7 @@ fn probability(first: Choice, logged: Option<usize>, draw: &mut dyn FnMut() -> V
         if found || certain(drawn.iter().map(|&(_, p)| p).sum()) {
             break;
         }
-        let choices = draw();
+        let choices = draw(None);
         let choice = choices.first().filter(|_| agreed(&choices))?;
         if drawn.iter().all(|&(instance, _)| instance != choice.instance) {
             drawn.push((choice.instance, choice.propensity));

@@ -56,6 +56,8 @@ pub(super) struct Rebuilt<'a> {
     pub(super) models: Vec<ModelId>,
     /// What the first world chose.
     pub(super) against: usize,
+    /// Who is drawn first in its tier; absent: whoever the dice say.
+    pub(super) first: Option<usize>,
     pub(super) unestimated: Unestimated,
     pub(super) missed: Cell<Missed>,
 }
@@ -99,8 +101,10 @@ impl Candidates for Rebuilt<'_> {
 
     fn estimate(&self, i: usize, horizon: Horizon) -> Estimate {
         let candidate = self.candidate(i);
-        let made_up = self.hypothesis.ttft(self.behind(i));
-        let assumed = |prefill_s: f64| Some(Ok(Ttft { wait_s: 0.0, prefill_s }));
+        // Whatever is made up, the prompt takes its time.
+        let no_sooner = |ttft: Ttft| Ttft { prefill_s: ttft.prefill_s.max(self.least_ttft_s(i)), ..ttft };
+        let made_up = no_sooner(self.hypothesis.ttft(self.behind(i)));
+        let assumed = |prefill_s: f64| Some(Ok(no_sooner(Ttft { wait_s: 0.0, prefill_s })));
         let logged = logged_ttft(candidate).or_else(|| match self.unestimated {
             Unestimated::InTime => assumed(0.0),
             Unestimated::Late => assumed(LATEST_S),
@@ -122,6 +126,13 @@ impl Candidates for Rebuilt<'_> {
             source: source(candidate),
             age_s: candidate.age_s,
         }
+    }
+
+    /// An estimate that was made is its own bound.
+    fn least_ttft_s(&self, i: usize) -> f64 {
+        let candidate = self.candidate(i);
+        let estimated = || logged_ttft(candidate).and_then(Result::ok).map(Ttft::total_s);
+        candidate.least_ttft_s.or_else(estimated).unwrap_or(0.0)
     }
 
     /// The log shows one ranking: that of the set which its choice was taken from, down to the choice. Any
@@ -171,7 +182,9 @@ impl Rebuilt<'_> {
             let uniform: f64 = rng.random();
             times.push((-(1.0 - uniform).ln() / weight(i), i));
         }
-        times.sort_by(|a, b| a.0.total_cmp(&b.0));
+        times.sort_by(|a, b| {
+            (self.first != Some(a.1)).cmp(&(self.first != Some(b.1))).then(a.0.total_cmp(&b.0))
+        });
         times.into_iter().map(|(_, i)| (i, weight(i))).collect()
     }
 }

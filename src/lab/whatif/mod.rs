@@ -8,6 +8,7 @@
 
 mod answer;
 mod candidates;
+mod column;
 mod moments;
 mod realised;
 mod report;
@@ -23,7 +24,7 @@ use serde::Serialize;
 
 pub use answer::{Answer, Chosen, Replayer, Why};
 pub use moments::{Estimated, Moments};
-pub use report::{Agreement, Calibration, Line, Observed, Predicted, Report, Rows, Verdict};
+pub use report::{Agreement, Calibration, Known, Line, Observed, Predicted, Report, Rows, Verdict};
 pub use study::{Rules, Study};
 
 use crate::{

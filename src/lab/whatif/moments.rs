@@ -16,7 +16,7 @@ pub struct Moments {
     wwyy: f64,
 }
 
-/// A mean with the ends of its 95% interval.
+/// A mean with the ends of its 95% interval, which takes rows as independent of each other.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimated {
     /// `Σwy / Σw`: the self-normalised estimate.
@@ -64,6 +64,12 @@ impl Moments {
         self.rows
     }
 
+    /// Returns `Σw`.
+    #[must_use]
+    pub const fn weight(&self) -> f64 {
+        self.w
+    }
+
     /// Returns `(Σw)² / Σw²`, Kish's effective sample size; 0 without weight.
     #[must_use]
     pub fn effective_rows(&self) -> f64 {
@@ -79,8 +85,7 @@ impl Moments {
             return None;
         }
         let mean = self.wy / self.w;
-        let squares = self.wwyy - 2.0 * mean * self.wwy + mean * mean * self.ww;
-        let reach = Z_95 * squares.max(0.0).sqrt() / self.w;
+        let reach = Z_95 * self.variance(mean).sqrt();
         Some(Estimated {
             mean,
             low: mean - reach,
@@ -90,6 +95,55 @@ impl Moments {
             ips_mean: self.wy / self.rows as f64,
         })
     }
+
+    /// Returns the estimate of a share, whose values are 0 and 1; absent without weight.
+    ///
+    /// Its interval is Wilson's, which has a width at 0 and 1 too, for as many rows as the delta method's variance
+    /// is worth; at 0 and 1, where that is 0, for the effective rows.
+    #[must_use]
+    pub fn estimate_share(&self) -> Option<Estimated> {
+        let estimate = self.estimate()?;
+        let (share, variance) = (estimate.mean, self.variance(estimate.mean));
+        let rows = match share * (1.0 - share) / variance {
+            rows if rows.is_finite() && rows > 0.0 => rows,
+            _ => estimate.effective_rows,
+        };
+        let z2 = Z_95 * Z_95 / rows;
+        let centre = (share + z2 / 2.0) / (1.0 + z2);
+        let reach = (z2 * share * (1.0 - share) + z2 * z2 / 4.0).max(0.0).sqrt() / (1.0 + z2);
+        Some(Estimated {
+            low: (centre - reach).clamp(0.0, share.clamp(0.0, 1.0)),
+            high: (centre + reach).clamp(share.clamp(0.0, 1.0), 1.0),
+            ..estimate
+        })
+    }
+
+    fn variance(&self, mean: f64) -> f64 {
+        let squares = self.wwyy - 2.0 * mean * self.wwy + mean * mean * self.ww;
+        squares.max(0.0) / (self.w * self.w)
+    }
+}
+
+/// Returns the estimate of a product `share · mean`, the mean being that of the rows in the share.
+///
+/// The parts are uncorrelated, so the reaches of their intervals add as squares (Donner and Zou's MOVER). Where
+/// the share is 0 no mean is needed: it is taken to be at most 1, as utilities are.
+pub(super) fn product(share: &Estimated, mean: Option<&Estimated>) -> Option<Estimated> {
+    let Some(mean) = mean else {
+        return (share.mean <= 0.0).then_some(Estimated { mean: 0.0, low: 0.0, high: share.high, ..*share });
+    };
+    let (p, m) = (share.mean, mean.mean);
+    let (fewer, more) = (p - share.low, share.high - p);
+    // A negative mean is further from 0 at the larger share.
+    let (down, up) = if m < 0.0 { (more, fewer) } else { (fewer, more) };
+    Some(Estimated {
+        mean: p * m,
+        low: p * m - (p * (m - mean.low)).hypot(m * down),
+        high: p * m + (p * (mean.high - m)).hypot(m * up),
+        effective_rows: share.effective_rows.min(mean.effective_rows),
+        rows: share.rows,
+        ips_mean: share.ips_mean * m,
+    })
 }
 
 #[cfg(test)]
@@ -132,6 +186,47 @@ mod tests {
         // √(0.6·0.4/5) times 1.96.
         let estimate = one_by_one.estimate().unwrap();
         assert!((estimate.high - 0.6 - Z_95 * (0.24_f64 / 5.0).sqrt()).abs() < 1e-12);
+    }
+
+    #[test]
+    fn a_share_of_all_or_none_is_not_certain() {
+        // Wilson's upper end at 0 of n is z²/(n + z²): 3.8415/13.8415.
+        let none = Moments::of_share(0, 10).estimate_share().unwrap();
+        assert_eq!((none.mean, none.low), (0.0, 0.0));
+        assert!((none.high - 0.277_53).abs() < 1e-4, "{none:?}");
+        let all = Moments::of_share(10, 10).estimate_share().unwrap();
+        assert!((all.low - (1.0 - none.high)).abs() < 1e-12 && all.high == 1.0, "{all:?}");
+        // 3 of 5: centre (0.6 + 0.384)/1.768, reach √(0.7683·0.24 + 0.1476)/1.768.
+        let some = Moments::of_share(3, 5).estimate_share().unwrap();
+        assert!((some.low - 0.230_7).abs() < 1e-3 && (some.high - 0.882_4).abs() < 1e-3, "{some:?}");
+        // Weights that leave as much as two rows tell less than four equal ones.
+        let mut weighted = Moments::default();
+        for (weight, value) in [(1.0, 1.0), (0.1, 1.0), (1.0, 1.0), (0.1, 1.0)] {
+            weighted.add(weight, value);
+        }
+        let four = Moments::of_share(4, 4).estimate_share().unwrap();
+        assert!(weighted.estimate_share().unwrap().low < four.low - 0.1);
+    }
+
+    #[test]
+    fn a_product_reaches_as_far_as_its_parts() {
+        let of = |mean: f64, low: f64, high: f64| Estimated {
+            mean,
+            low,
+            high,
+            effective_rows: 10.0,
+            rows: 10,
+            ips_mean: mean,
+        };
+        let share = of(0.5, 0.4, 0.7);
+        let up = product(&share, Some(&of(0.6, 0.5, 0.7))).unwrap();
+        // Below: √((0.5·0.1)² + (0.6·0.1)²); above: √((0.5·0.1)² + (0.6·0.2)²) = 0.13.
+        assert!((up.mean - 0.3).abs() < 1e-12 && (up.high - 0.43).abs() < 1e-12, "{up:?}");
+        assert!((up.low - 0.3 + 0.0061_f64.sqrt()).abs() < 1e-12, "{up:?}");
+        let down = product(&share, Some(&of(-0.6, -0.7, -0.5))).unwrap();
+        assert!((down.low + 0.43).abs() < 1e-12, "{down:?}");
+        assert_eq!(product(&share, None), None);
+        assert_eq!(product(&of(0.0, 0.0, 0.1), None).unwrap().high, 0.1);
     }
 
     #[test]

@@ -18,10 +18,12 @@ pub(super) struct Realised {
     pub(super) output_tokens: Option<f64>,
     /// Whether no answer came, 1 or 0.
     pub(super) failed: f64,
-    /// Score − λ·cost where on time, else 0.
-    pub(super) on_time_utility: Option<f64>,
+    /// Whether a whole answer came in time, 1 or 0; absent where nobody could see it.
+    pub(super) on_time: Option<f64>,
+    /// Score − λ·cost of an answer in time; absent: it was late or failed and counts 0, or a part is not known.
+    pub(super) utility_in_time: Option<f64>,
     /// The same with the predicted accuracy for the score.
-    pub(super) on_time_utility_by_prediction: Option<f64>,
+    pub(super) utility_in_time_by_prediction: Option<f64>,
 }
 
 /// Returns what came of the logged choice, valued at the change's λ and prices.
@@ -36,23 +38,22 @@ pub(super) fn realised(row: &LoggedRow, change: &Change) -> Realised {
     let failed = matches!(outcome.ending, Ending::Failed | Ending::TimedOut);
     let attainment = attainment(row);
     let on_time = match (attainment, row.decision.ttft_target_ms) {
+        _ if failed => Some(false),
         (Some(met), _) => Some(met > 0.0),
         (None, Some(_)) => None,
-        (None, None) => Some(outcome.ending == Ending::Complete || outcome.ttft_s.is_some() && !failed),
+        (None, None) => Some(outcome.ending == Ending::Complete || outcome.ttft_s.is_some()),
     };
     let lambda = change.lambda_per_usd(row);
-    let utility = |score: Option<f64>| match on_time? {
-        false => Some(0.0),
-        true => Some(score? - lambda * cost_usd?),
-    };
+    let utility = |score: Option<f64>| if on_time? { Some(score? - lambda * cost_usd?) } else { None };
     Realised {
         ttft_s: outcome.ttft_s.filter(|_| observable(row)),
         attainment,
         cost_usd,
         output_tokens: outcome.output_tokens.map(f64::from),
         failed: if failed { 1.0 } else { 0.0 },
-        on_time_utility: row.score.and_then(|score| utility(Some(score))),
-        on_time_utility_by_prediction: utility(chosen.and_then(|chosen| chosen.accuracy)),
+        on_time: on_time.map(|yes| if yes { 1.0 } else { 0.0 }),
+        utility_in_time: utility(row.score),
+        utility_in_time_by_prediction: utility(chosen.and_then(|chosen| chosen.accuracy)),
     }
 }
 

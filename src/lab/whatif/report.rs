@@ -57,6 +57,21 @@ pub struct Line {
     pub logged: Verdict,
     /// Of the logged choices on all first attempts.
     pub logged_all: Verdict,
+    /// How much of each column holds it; absent for shares of names, which every row holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub known: Option<Known>,
+}
+
+/// How much of each column of a line holds its quantity: parts of the column's weight, in `[0,1]`. What is missing
+/// is seldom missing by chance: a request that failed has no TTFT, one that nobody judged no score.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Known {
+    /// Of the new choices.
+    pub what_if: f64,
+    /// Of the logged choices on the same rows.
+    pub logged: f64,
+    /// Of the logged choices on all first attempts.
+    pub logged_all: f64,
 }
 
 /// An estimate, or why there is none.
@@ -110,16 +125,18 @@ pub struct Observed {
     pub means: Vec<Line>,
 }
 
-/// How often both choose alike, of the rows whose new choice the log can tell.
+/// How often both choose alike.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Agreement {
-    /// Share with the same instance.
+    /// Share with the same instance, of the rows whose new choice the log can tell.
     pub same_instance: Option<f64>,
-    /// Share with the same model.
+    /// Share with the same model, of those rows.
     pub same_model: Option<f64>,
-    /// Share of logged choices that the log's own policy, replayed with nothing changed, makes again; absent:
-    /// it could not be replayed.
+    /// Share of all first attempts whose choice the log's own policy, replayed with nothing changed, makes again;
+    /// absent: it could not be replayed.
     pub reproduced: Option<f64>,
+    /// Share of all first attempts of which the log cannot tell that; absent as above.
+    pub not_replayed: Option<f64>,
 }
 
 /// One quantity of the logged choices, predicted against observed.

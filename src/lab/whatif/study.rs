@@ -1,14 +1,13 @@
 //! The sums of a what-if: rows go in one at a time, a [`Report`] comes out.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{
-    Agreement, Answer, Calibration, Change, Chosen, Estimated, Line, LoggedRow, Moments, Observed, Predicted,
+    Agreement, Answer, Calibration, Change, Chosen, Estimated, LoggedRow, Moments, Observed, Predicted,
     Replayer, Report, Rows, Verdict,
+    column::{Column, OBSERVED, OBSERVED_SUMS, Told, count, line, predicted, shares},
     realised::{Realised, realised},
 };
 use crate::{
-    domain::{Candidate, Prediction, Reason},
+    domain::{Candidate, Reason},
     lab::LabError,
 };
 
@@ -17,7 +16,8 @@ use crate::{
 pub struct Rules {
     /// Least effective rows of an observed estimate.
     pub least_effective_rows: f64,
-    /// Least share of rows with a known weight and a supported choice, in `[0,1]`; also the least mean weight.
+    /// Least share of rows with a known weight and a supported choice, in `[0,1]`; the mean weight may be as
+    /// far from 1, either way.
     pub least_coverage: f64,
     /// Whether the turns of a logged round robin count as drawn, each eligible instance as likely.
     pub turns_as_draws: bool,
@@ -33,32 +33,8 @@ impl Default for Rules {
     }
 }
 
-const PREDICTED: [&str; 5] = ["utility", "accuracy", "cost_usd", "ttft_s", "attainment"];
-const OBSERVED: [&str; 7] = [
-    "ttft_s",
-    "attainment",
-    "cost_usd",
-    "output_tokens",
-    "failed",
-    "on_time_utility",
-    "on_time_utility (predicted accuracy)",
-];
 const CALIBRATED: [(&str, bool); 4] =
     [("ttft_s", true), ("attainment", false), ("cost_usd", true), ("output_tokens", true)];
-
-/// One column of a block.
-#[derive(Clone, Debug)]
-struct Column<const N: usize> {
-    means: [Moments; N],
-    models: BTreeMap<String, u64>,
-    instances: BTreeMap<String, u64>,
-}
-
-impl<const N: usize> Default for Column<N> {
-    fn default() -> Self {
-        Self { means: [Moments::default(); N], models: BTreeMap::new(), instances: BTreeMap::new() }
-    }
-}
 
 /// Predicted against observed of one quantity.
 #[derive(Clone, Copy, Debug, Default)]
@@ -77,13 +53,15 @@ pub struct Study {
     same: Option<Replayer>,
     rows: Rows,
     predicted: [Column<5>; 3],
-    observed: [Column<7>; 3],
+    observed: [Column<OBSERVED_SUMS>; 3],
     weights: Moments,
     mean_weight: Moments,
     unsupported: u64,
     same_instance: u64,
     same_model: u64,
-    reproduced: Moments,
+    reproduced: u64,
+    /// Rows of which the log cannot tell whether its own policy, replayed unchanged, chooses alike.
+    not_replayed: u64,
     calibration: [Pair; 4],
 }
 
@@ -110,7 +88,8 @@ impl Study {
             unsupported: 0,
             same_instance: 0,
             same_model: 0,
-            reproduced: Moments::default(),
+            reproduced: 0,
+            not_replayed: 0,
             calibration: Default::default(),
         })
     }
@@ -215,10 +194,8 @@ impl Study {
     fn reproduce(&mut self, row: &LoggedRow) {
         let Some(same) = &mut self.same else { return };
         match same.answer(row) {
-            Ok(Answer { of_logged: Some(of_logged), .. }) => {
-                self.reproduced.add(1.0, share(of_logged > 0.0));
-            }
-            Ok(_) => {}
+            Ok(Answer { of_logged: Some(of_logged), .. }) => self.reproduced += u64::from(of_logged > 0.0),
+            Ok(_) => self.not_replayed += 1,
             Err(_) => self.same = None,
         }
     }
@@ -228,7 +205,9 @@ impl Study {
     pub fn report(&self) -> Report {
         let answered = self.rows.answered;
         let part = |count: u64| (answered > 0).then(|| count as f64 / answered as f64);
-        let reproduced = self.same.as_ref().and_then(|_| self.reproduced.estimate());
+        let rows = self.rows.first_attempts;
+        let replayed = self.same.is_some() && rows > 0;
+        let of_all = |count: u64| replayed.then(|| count as f64 / rows as f64);
         Report {
             change: self.new.change().clone(),
             rows: self.rows.clone(),
@@ -237,25 +216,19 @@ impl Study {
             agreement: Agreement {
                 same_instance: part(self.same_instance),
                 same_model: part(self.same_model),
-                reproduced: reproduced.map(|estimate| estimate.mean),
+                reproduced: of_all(self.reproduced),
+                not_replayed: of_all(self.not_replayed),
             },
             calibration: self.report_calibration(),
         }
     }
 
     fn report_predicted(&self) -> Predicted {
-        let Rows { answered, first_attempts, .. } = self.rows;
-        let line = |(i, name): (usize, &&str)| {
-            let [what_if, logged, logged_all] =
-                self.predicted.each_ref().map(|column| known(&column.means[i]));
-            Line { name: (*name).to_owned(), what_if, logged, logged_all }
-        };
-        let of = [answered, answered, first_attempts];
         Predicted {
-            rows: answered,
-            means: PREDICTED.iter().enumerate().map(line).collect(),
-            models: shares(self.predicted.each_ref().map(|column| &column.models), of),
-            instances: shares(self.predicted.each_ref().map(|column| &column.instances), of),
+            rows: self.rows.answered,
+            means: predicted(&self.predicted),
+            models: shares(&self.predicted, false),
+            instances: shares(&self.predicted, true),
         }
     }
 
@@ -266,26 +239,24 @@ impl Study {
         let mean_weight = self.mean_weight.estimate();
         let cannot_answer = self.refusal(coverage, mean_weight);
         let least = self.rules.least_effective_rows;
-        let judge = |new: &Moments| match &cannot_answer {
-            Some(why) => Verdict::CannotAnswer(why.clone()),
-            None if new.rows() == 0 => known(new),
-            None if new.effective_rows() < least => Verdict::CannotAnswer(format!(
+        let judge = |new: &Told| match (&cannot_answer, &new.estimate) {
+            (Some(why), _) => Verdict::CannotAnswer(why.clone()),
+            (None, Some(new)) if new.effective_rows < least => Verdict::CannotAnswer(format!(
                 "{:.0} effective rows hold it; at least {least:.0} are needed",
-                new.effective_rows()
+                new.effective_rows
             )),
-            None => known(new),
+            _ => new.verdict(),
         };
-        let line = |(i, name): (usize, &&str)| {
-            let [new, logged, all] = self.observed.each_ref().map(|column| &column.means[i]);
-            let name = (*name).to_owned();
-            Line { name, what_if: judge(new), logged: known(logged), logged_all: known(all) }
-        };
+        let means = OBSERVED
+            .iter()
+            .enumerate()
+            .map(|(i, name)| line(name, &self.observed.each_ref().map(|column| column.told(i)), judge));
         Observed {
             coverage,
             unsupported: self.unsupported,
             mean_weight,
             effective_rows: self.weights.effective_rows(),
-            means: OBSERVED.iter().enumerate().map(line).collect(),
+            means: means.collect(),
             cannot_answer: cannot_answer.clone(),
         }
     }
@@ -311,6 +282,11 @@ impl Study {
                  made the new choices",
                 mean.mean, mean.high
             )),
+            Some(mean) if mean.low > 2.0 - least_coverage => Some(format!(
+                "the weights average {:.3} (at least {:.3}) where true propensities give 1: the logged policy chose as it \
+                 did more often than the log says",
+                mean.mean, mean.low
+            )),
             _ if self.weights.effective_rows() < least_effective_rows => Some(format!(
                 "the weights leave {:.0} effective rows; at least {least_effective_rows:.0} are needed",
                 self.weights.effective_rows()
@@ -334,69 +310,6 @@ impl Study {
     }
 }
 
-impl Column<5> {
-    /// Adds a choice; `instance`: it is known which, `timed`: the request had a target.
-    fn predict(&mut self, candidate: &Candidate, (instance, timed): (bool, bool), prediction: &Prediction) {
-        let in_time = candidate.feasible.filter(|_| instance && timed);
-        let values = [
-            prediction.utility,
-            prediction.accuracy,
-            prediction.cost_usd,
-            candidate.ttft_s.filter(|_| instance),
-            in_time.map(share),
-        ];
-        for (moments, value) in self.means.iter_mut().zip(values) {
-            moments.add_known(1.0, value);
-        }
-        count(&mut self.models, &candidate.model);
-        if instance {
-            count(&mut self.instances, candidate.instance.as_str());
-        }
-    }
-}
-
-impl Column<7> {
-    fn observe(&mut self, weight: f64, realised: &Realised) {
-        let values = [
-            realised.ttft_s,
-            realised.attainment,
-            realised.cost_usd,
-            realised.output_tokens,
-            Some(realised.failed),
-            realised.on_time_utility,
-            realised.on_time_utility_by_prediction,
-        ];
-        for (moments, value) in self.means.iter_mut().zip(values) {
-            moments.add_known(weight, value);
-        }
-    }
-}
-
-fn known(moments: &Moments) -> Verdict {
-    let none = || Verdict::CannotAnswer(String::from("no row holds it"));
-    moments.estimate().map_or_else(none, Verdict::Estimate)
-}
-
-/// Returns each name's share of the rows of each column.
-fn shares(counts: [&BTreeMap<String, u64>; 3], rows: [u64; 3]) -> Vec<Line> {
-    let names: BTreeSet<&String> = counts.iter().flat_map(|counts| counts.keys()).collect();
-    let line = |name: &String| {
-        let of = |column: usize| {
-            let count = counts[column].get(name).copied().unwrap_or(0);
-            known(&Moments::of_share(count, rows[column]))
-        };
-        Line { name: name.clone(), what_if: of(NEW), logged: of(LOGGED), logged_all: of(ALL) }
-    };
-    names.into_iter().map(line).collect()
-}
-
 fn share(yes: bool) -> f64 {
     if yes { 1.0 } else { 0.0 }
-}
-
-fn count(counts: &mut BTreeMap<String, u64>, name: &str) {
-    match counts.get_mut(name) {
-        Some(count) => *count += 1,
-        None => drop(counts.insert(name.to_owned(), 1)),
-    }
 }

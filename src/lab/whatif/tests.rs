@@ -37,6 +37,7 @@ fn candidate(instance: &str, model: &str, ttft_s: Option<f64>) -> Candidate {
         prefill_s: ttft_s,
         ttft_s,
         spread_s: None,
+        least_ttft_s: None,
         source: ttft_s.map(|_| "bea".into()),
         no_estimate: None,
         age_s: None,
@@ -308,6 +309,44 @@ fn the_logged_ranking_is_drawn_again() {
     let answer = answer(&alone, &replicas());
     assert_eq!((instance(&answer, &replicas()), answer.of_logged), ("s0".into(), Some(0.0)));
     assert!(!answer.unsupported, "the log took s0 as often");
+}
+
+#[test]
+fn a_choice_among_many_replicas_is_as_likely_as_the_log_says() {
+    // Of fifty replicas the first six were looked at: all in time, and one of fifty taken.
+    let table: Vec<Candidate> =
+        (0..50).map(|i| candidate(&format!("s{i}"), "small", (i < 6).then_some(0.1))).collect();
+    let mut many = row(table, 1, 0.02);
+    for candidate in &mut many.decision.candidates {
+        candidate.interchangeable = true;
+    }
+    let mut replayer = Replayer::new(Change::default(), 1).unwrap();
+    for _ in 0..40 {
+        let answer = replayer.answer(&many).unwrap();
+        assert!((answer.of_logged.unwrap() - 0.02).abs() < 1e-12, "{answer:?}");
+    }
+}
+
+#[test]
+fn what_a_prompt_takes_alone_holds_in_every_world() {
+    // Nobody asked for an estimate of `large`: its first token comes no sooner than in 0.5 s.
+    let mut ruled_out = candidate("l0", "large", None);
+    (ruled_out.least_ttft_s, ruled_out.feasible) = (Some(0.5), Some(false));
+    ruled_out.source = Some("prompt-bound".into());
+    let row = row(vec![candidate("s0", "small", Some(0.1)), ruled_out], 0, 1.0);
+    let cheap = Change { lambda_per_usd: Some(100.0), ..Change::default() };
+    for unestimated in [Unestimated::Refuse, Unestimated::InTime, Unestimated::Late] {
+        let answer = answer(&Change { unestimated, ..cheap.clone() }, &row);
+        assert_eq!((instance(&answer, &row), answer.assumed), ("s0".into(), false));
+    }
+    // At δ = 2, λ = 100 `large` has at best 0.74 − 2·0.5 against 0.59 − 2·0.1; at δ = 0.1 it may have more, or less.
+    let lagrangian = |delta| Change { delta_per_s: Some(delta), ..policy("bear-lagrangian") };
+    let change = |delta| Change { lambda_per_usd: Some(100.0), ..lagrangian(delta) };
+    assert_eq!(instance(&answer(&change(2.0), &row), &row), "s0");
+    assert_eq!(answer(&change(0.1), &row).chosen, Chosen::Nothing(Why::NoEstimate));
+    // Without `small` nothing is in time, and `large` is all there is.
+    let without = Change { without: ["small".to_owned()].into(), ..Change::default() };
+    assert_eq!(instance(&answer(&without, &row), &row), "l0");
 }
 
 #[test]

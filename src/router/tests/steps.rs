@@ -47,6 +47,8 @@ fn a_decision_says_which_attempt_it_is_for_which_model_by_which_predictor() {
     for member in ["attempt", "requested_model", "predictor_version"] {
         old.as_object_mut().unwrap().remove(member).unwrap();
     }
+    // The least TTFT is written only where it stands for an estimate; rows without it are read.
+    assert!(old["candidates"][0].get("least_ttft_s").is_none());
     let old: Decision = serde_json::from_value(old).unwrap();
     assert_eq!((old.attempt, old.requested_model, old.predictor_version), (1, None, None));
 }

@@ -85,6 +85,64 @@ fn support_that_is_missing_shows_in_the_mean_weight() {
 }
 
 #[test]
+fn propensities_that_are_too_small_show_in_the_mean_weight() {
+    // Two replicas that the log says it drew a quarter of the time, and there is no third: weights of 0.5/0.25.
+    let mut day = drawn_day(2000, [0.5, 0.5, 0.0], 7);
+    for row in &mut day {
+        row.decision.propensity = 0.25;
+    }
+    let report = study(policy("latency-agnostic"), Rules::default(), &day);
+    assert_eq!(report.observed.coverage, 1.0);
+    assert!(report.observed.cannot_answer.unwrap().contains("average 2.0"));
+}
+
+#[test]
+fn what_cannot_be_replayed_is_not_left_out_of_what_is_reproduced() {
+    let mut queued = both();
+    queued.decision.policy = "shortest-queue".into();
+    let report = study(Change::default(), Rules::default(), &[both(), both(), queued, both()]);
+    assert_eq!((report.agreement.reproduced, report.agreement.not_replayed), (Some(0.75), Some(0.25)));
+}
+
+#[test]
+fn an_answer_that_failed_or_came_late_counts_though_nobody_judged_it() {
+    let judged = || LoggedRow { score: Some(1.0), ..both() };
+    let mut late = both();
+    late.outcome.ttft_s = Some(0.4);
+    let mut broken = both();
+    broken.outcome.ending = Ending::Failed;
+    let rules = Rules { least_effective_rows: 1.0, ..Rules::default() };
+    let utility = |day: &[LoggedRow]| {
+        let report = study(Change::default(), rules, day);
+        let line = report.observed.means.into_iter().find(|line| line.name == "on_time_utility").unwrap();
+        let estimate = *line.what_if.estimate().unwrap();
+        (estimate.mean, estimate.rows, line.known.unwrap().what_if)
+    };
+    // In time 1 − 500·1e-4 = 0.95, twice in four.
+    let (mean, rows, known) = utility(&[judged(), judged(), late.clone(), broken.clone()]);
+    assert!((mean - 0.475).abs() < 1e-12, "{mean}");
+    assert_eq!((rows, known), (4, 1.0));
+    // One more in time that nobody judged is taken to be like those judged: 0.95 for three in five.
+    let (mean, rows, known) = utility(&[judged(), judged(), late.clone(), broken.clone(), both()]);
+    assert!((mean - 0.57).abs() < 1e-12, "{mean}");
+    assert_eq!((rows, known), (4, 0.8));
+    // Scores only where they count for nothing tell nothing.
+    let report = study(Change::default(), rules, &[late, broken, both()]);
+    assert!(matches!(observed(&report, "on_time_utility"), Verdict::CannotAnswer(_)));
+}
+
+#[test]
+fn a_share_of_one_has_an_interval() {
+    let day: Vec<LoggedRow> = (0..200).map(|_| both()).collect();
+    let report = study(Change::default(), Rules::default(), &day);
+    let lines = report.predicted.models.iter().chain(&report.predicted.means).chain(&report.observed.means);
+    for line in lines.filter(|line| ["small", "attainment", "failed"].contains(&line.name.as_str())) {
+        let share = line.what_if.estimate().unwrap();
+        assert!((0.01..0.03).contains(&(share.high - share.low)), "{line:?}");
+    }
+}
+
+#[test]
 fn few_effective_rows_are_refused() {
     let day = drawn_day(150, [0.2, 0.3, 0.5], 1);
     let report = study(policy("latency-agnostic"), Rules::default(), &day);
