@@ -120,6 +120,16 @@ fn notes_of_unknown_figures_are_refused() {
 }
 
 #[test]
+fn every_figure_and_number_has_a_verdict_and_a_reason() {
+    let notes = Notes::parse(NOTES).unwrap();
+    let figures = FIGURES.iter().map(|figure| (figure.id(), notes.figure(&figure.id())));
+    let rows = paper::ROWS.iter().map(|row| (row.id(), notes.row(&row.id())));
+    for (id, note) in figures.chain(rows) {
+        assert!(note.is_some_and(|note| note.text.len() > 20), "{id} has no reason in notes.yaml");
+    }
+}
+
+#[test]
 fn every_figure_needs_scenarios_that_are_built_in() {
     for name in FIGURES.iter().flat_map(|figure| figure.scenarios) {
         assert!(SCENARIOS.iter().any(|known| known.name == *name), "{name}");
