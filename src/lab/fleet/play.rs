@@ -13,6 +13,7 @@ use super::{
     clock::{VirtualClock, instant},
     events::{Event, Events},
     instance::Instance,
+    journal::{Keeper, Note},
     mouth::{Mouth, Try, parse_attempt_id},
     traffic::{Stream, Traffic, generator},
     world::{Members, shared},
@@ -52,6 +53,7 @@ pub(super) struct Fleet<'a> {
     happenings: Vec<Happening>,
     network_us: u64,
     end_us: u64,
+    pub(super) journal: Keeper,
 }
 
 impl<'a> Fleet<'a> {
@@ -90,6 +92,7 @@ impl<'a> Fleet<'a> {
             happenings: Vec::new(),
             network_us: micros(scenario.network_delay_s),
             end_us: micros(scenario.warmup_s + scenario.duration_s),
+            journal: Keeper::default(),
         })
     }
 
@@ -107,7 +110,7 @@ impl<'a> Fleet<'a> {
                 Event::Fail(i) => self.fail(i, at_us),
                 Event::Recover(i) => self.instances[i].recover(at_us)?,
                 Event::Capture => self.capture(at_us),
-                Event::Deliver => self.deliver(),
+                Event::Deliver => self.deliver(at_us),
                 Event::Arrive(item) => self.arrive(item, at_us),
                 Event::Retry(request) => self.send(request, at_us),
             }
@@ -174,11 +177,13 @@ impl<'a> Fleet<'a> {
         snapshot
     }
 
-    fn deliver(&mut self) {
+    fn deliver(&mut self, at_us: u64) {
         for (i, snapshot) in self.on_their_way.pop_front().into_iter().flatten() {
+            let snapshot = Arc::new(snapshot);
+            self.journal.note(at_us, || Note::Snapshot { instance: i, snapshot: Arc::clone(&snapshot) });
             let (number, newest) = &mut self.delivered[i];
             *number += 1;
-            *newest = Some(Arc::new(snapshot));
+            *newest = Some(snapshot);
         }
     }
 
@@ -190,6 +195,8 @@ impl<'a> Fleet<'a> {
                 let snapshot = self.published(self.instances[i].snapshot(at_us));
                 let number = self.delivered[i].0 + 1;
                 self.delivered[i].0 = number;
+                self.journal
+                    .note(at_us, || Note::Snapshot { instance: i, snapshot: Arc::new(snapshot.clone()) });
                 self.mouths[mouth].take(i, number, || snapshot, instant(at_us));
             }
             return;
@@ -211,7 +218,14 @@ impl<'a> Fleet<'a> {
             1 => 0,
             mouths => self.mouths_rng.random_range(0..mouths),
         };
+        let (prompt_tokens, max_output_tokens) = (item.prompt_tokens, item.max_output_tokens);
         let request = self.requests.arrive(item, at_us, target, mouth);
+        self.journal.note(at_us, || Note::Arrival {
+            request,
+            prompt_tokens,
+            max_output_tokens,
+            ttft_target: target,
+        });
         self.send(request, at_us);
     }
 
@@ -226,6 +240,8 @@ impl<'a> Fleet<'a> {
         let described = self.mouths[mouth].describe(&item, number, &self.requests);
         let a_try = Try { request: number, number: attempt, exclude: &exclude };
         let routed = self.mouths[mouth].route(&described, &a_try, &self.now, &mut self.routing_rng);
+        let decided = || routed.as_ref().ok().map(|routed| Box::new(routed.decision.clone()));
+        self.journal.note(at_us, || Note::Decision { request: number, attempt, decision: decided() });
         match routed {
             Ok(routed) => self.dispatch(number, (item, routed), views, at_us),
             Err(_) => self.give_up(number, at_us),
@@ -337,7 +353,9 @@ impl<'a> Fleet<'a> {
     fn token(&mut self, number: usize, attempt: u32, (token, last): (u32, bool), at_us: u64) {
         let Some(request) = self.requests.get_mut(number).filter(|r| r.attempt == attempt) else { return };
         let (mouth, instance) = (request.mouth, request.instance);
+        let usage = last.then(|| request.usage(token));
         let Some(reservation) = &mut request.reservation else { return };
+        self.journal.note(at_us, || Note::Token { request: number, last: usage });
         if !self.scenario.snapshots.enabled {
             reservation.tokens(1);
         }
@@ -379,6 +397,7 @@ impl<'a> Fleet<'a> {
         let (mouth, instance) = (request.mouth, request.instance);
         request.failed_at.push(instance);
         let again = request.attempt < ATTEMPTS && !request.has_first_token();
+        self.journal.note(at_us, || Note::Failure { request: number, again });
         self.mouths[mouth].pool().report_connect_failure(instance, instant(at_us));
         match again {
             true => self.events.push(at_us, Event::Retry(number)),
