@@ -390,13 +390,13 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Settles a failed attempt; one that told the client nothing goes elsewhere.
+    /// Settles a failed attempt; one that told the client nothing goes elsewhere while its target lies ahead.
     fn attempt_failed(&mut self, number: usize, at_us: u64) {
         self.settle_failed(number);
         let Some(request) = self.requests.get_mut(number) else { return };
         let (mouth, instance) = (request.mouth, request.instance);
         request.failed_at.push(instance);
-        let again = request.attempt < ATTEMPTS && !request.has_first_token();
+        let again = request.attempt < ATTEMPTS && request.may_be_retried(at_us);
         self.journal.note(at_us, || Note::Failure { request: number, again });
         self.mouths[mouth].pool().report_connect_failure(instance, instant(at_us));
         match again {

@@ -142,9 +142,11 @@ impl Request {
         Usage { prompt_tokens: self.prompt_tokens, cached_tokens: self.cached_tokens, output_tokens }
     }
 
-    /// Returns whether its first token came to the router.
-    pub(super) const fn has_first_token(&self) -> bool {
-        self.first_us.is_some()
+    /// Returns whether a failed attempt may be followed by another: its client was told nothing, and its target,
+    /// where it has one, lies ahead.
+    pub(super) fn may_be_retried(&self, at_us: u64) -> bool {
+        let spent = instant(at_us).since(instant(self.arrived_us));
+        self.first_us.is_none() && self.target.is_none_or(|target| spent < target)
     }
 
     /// Returns when it came, microseconds from the start of the run.
