@@ -75,9 +75,14 @@ impl Instance {
         self.stepping.engine().snapshot(SnapshotMeta {
             instance: self.id.clone(),
             dp_rank: 0,
-            nonce: self.lives.to_string(),
+            nonce: self.nonce(),
             captured: instant(at_us),
         })
+    }
+
+    /// Returns what tells its present life from those before.
+    pub(super) fn nonce(&self) -> String {
+        self.lives.to_string()
     }
 
     /// Loses everything it holds.

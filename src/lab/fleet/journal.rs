@@ -59,7 +59,8 @@ pub enum Note {
         /// The table; absent: no instance could take it.
         decision: Option<Box<Decision>>,
     },
-    /// A token of an answer came. Where there are snapshots, only the first and the last one of each do.
+    /// A token of an answer came. Of an instance that the router has snapshots of, the first and the last one of
+    /// each answer are kept.
     Token {
         /// The request's number.
         request: usize,

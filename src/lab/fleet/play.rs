@@ -23,6 +23,7 @@ use crate::{
     engine::{Counters, NewRequest},
     lab::{Item, LabError, RequestRecord, RouterChoice, Scenario, measure::Facts},
     latency::{ESTIMATORS, Estimator, EstimatorSetup},
+    pool::PoolConfig,
     predict::Predictor,
     router::Routed,
     truth::stepping::Happening,
@@ -329,10 +330,13 @@ impl<'a> Fleet<'a> {
     fn happened(&mut self, happening: Happening) {
         match happening {
             Happening::Token { id, at_us, output_tokens, last } => {
-                // Routers that get snapshots need no more of a stream than its first token and its end.
-                let seen = output_tokens == 1 || last || !self.scenario.snapshots.enabled;
-                let Some((request, attempt)) = parse_attempt_id(&id).filter(|_| seen) else { return };
-                let Some(egress_us) = self.requests.get(request).map(|r| r.egress_us) else { return };
+                let Some((number, attempt)) = parse_attempt_id(&id) else { return };
+                let Some(request) = self.requests.get(number) else { return };
+                // Routers that have a snapshot need no more of a stream than its first token and its end.
+                if output_tokens > 1 && !last && !self.rests_on_ledgers(request.instance) {
+                    return;
+                }
+                let (request, egress_us) = (number, request.egress_us);
                 let token = Event::Token { request, attempt, number: output_tokens, last };
                 self.events.push(at_us + egress_us, token);
             }
@@ -350,22 +354,33 @@ impl<'a> Fleet<'a> {
         }
     }
 
+    /// Returns whether routers know instance `i` by what they sent and saw alone: no snapshot of its present life
+    /// has come to them, or snapshots come when they are too old to be used.
+    fn rests_on_ledgers(&self, i: usize) -> bool {
+        let rule = self.scenario.snapshots;
+        if rule.enabled && rule.period_ms == 0.0 && rule.delay_ms == 0.0 {
+            return false;
+        }
+        let too_old = rule.period_ms + rule.delay_ms >= PoolConfig::default().stale_after_ms as f64;
+        let newest = self.delivered[i].1.as_ref();
+        !rule.enabled || too_old || newest.is_none_or(|newest| newest.nonce != self.instances[i].nonce())
+    }
+
     fn token(&mut self, number: usize, attempt: u32, (token, last): (u32, bool), at_us: u64) {
         let Some(request) = self.requests.get_mut(number).filter(|r| r.attempt == attempt) else { return };
         let (mouth, instance) = (request.mouth, request.instance);
         let usage = last.then(|| request.usage(token));
         let Some(reservation) = &mut request.reservation else { return };
         self.journal.note(at_us, || Note::Token { request: number, last: usage });
-        if !self.scenario.snapshots.enabled {
-            reservation.tokens(1);
-        }
+        reservation.tokens(1);
         if token == 1 {
             request.first_token(at_us);
-            self.mouths[mouth].pool().report_success(instance);
+            self.mouths[mouth].began(instance, instant(at_us));
         }
         if last {
             let follow_up = request.item.take().and_then(|item| item.follow_up);
             request.ended(at_us, token);
+            self.mouths[mouth].pool().report_success(instance);
             self.after(follow_up, at_us);
         }
     }
