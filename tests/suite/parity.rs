@@ -373,7 +373,7 @@ fn differences(lab: &Decided, live: &Decided) -> Option<String> {
     ))
 }
 
-/// Returns the share of decisions whose instance differs.
+/// Returns how many decisions chose another instance.
 fn chosen_otherwise(lab: &Decided, live: &Decided) -> usize {
     let instance = |of: &Decided, key| {
         let decision = of.get(key).and_then(Option::as_ref)?;
@@ -456,9 +456,12 @@ async fn by_the_ledger_alone_every_decision_is_the_labs() {
     assert!(decided.values().flatten().all(|decision| source(decision).as_deref() == Some("bea-ledger")));
 }
 
+fn down(instance: &str, at_s: f64, for_s: f64) -> Failure {
+    Failure { instance: instance.into(), at_s, for_s }
+}
+
 #[tokio::test]
 async fn when_an_instance_fails_every_retry_is_the_labs() {
-    let down = |instance: &str, at_s: f64, for_s: f64| Failure { instance: instance.into(), at_s, for_s };
     let failing = scenario(|s| {
         s.snapshots.delay_ms = 50.0;
         s.arrivals.options.insert("rate_qps".into(), 30.0.into());
@@ -468,6 +471,23 @@ async fn when_an_instance_fails_every_retry_is_the_labs() {
     });
     let decided = alike(&failing).await;
     assert!(spread(&decided).1.contains("retry"));
+}
+
+#[tokio::test]
+async fn when_answers_begin_but_none_ends_the_breaker_opens_as_in_the_lab() {
+    let failing = scenario(|s| {
+        s.routers[0].policy.name = "round-robin".into();
+        s.workload.options.insert("mix".into(), serde_json::json!({"creative-writing": 1.0}));
+        s.arrivals.options.insert("rate_qps".into(), 10.0.into());
+        s.duration_s = 8.0;
+        s.failures = (1..12).map(|k| down("qwen3-32b-0", f64::from(k) * 0.6, 0.02)).collect();
+    });
+    let decided = alike(&failing).await;
+    let shut = |decision: &&Decision| {
+        let why = decision.candidates[3].ineligible.as_ref().map(|why| format!("{why:?}"));
+        why.is_some_and(|why| why.contains("breaker open"))
+    };
+    assert!(decided.values().flatten().filter(shut).count() > 10);
 }
 
 #[tokio::test]

@@ -75,14 +75,14 @@ impl Instance {
         self.stepping.engine().snapshot(SnapshotMeta {
             instance: self.id.clone(),
             dp_rank: 0,
-            nonce: self.nonce(),
+            nonce: self.lives.to_string(),
             captured: instant(at_us),
         })
     }
 
-    /// Returns what tells its present life from those before.
-    pub(super) fn nonce(&self) -> String {
-        self.lives.to_string()
+    /// Returns whether a snapshot is of its present life.
+    pub(super) fn lives_in(&self, snapshot: &Snapshot) -> bool {
+        snapshot.nonce.parse() == Ok(self.lives)
     }
 
     /// Loses everything it holds.

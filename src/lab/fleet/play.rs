@@ -363,7 +363,7 @@ impl<'a> Fleet<'a> {
         }
         let too_old = rule.period_ms + rule.delay_ms >= PoolConfig::default().stale_after_ms as f64;
         let newest = self.delivered[i].1.as_ref();
-        !rule.enabled || too_old || newest.is_none_or(|newest| newest.nonce != self.instances[i].nonce())
+        !rule.enabled || too_old || newest.is_none_or(|newest| !self.instances[i].lives_in(newest))
     }
 
     fn token(&mut self, number: usize, attempt: u32, (token, last): (u32, bool), at_us: u64) {
