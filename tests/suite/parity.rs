@@ -94,8 +94,8 @@ async fn engine(instance: usize, calls: UnboundedSender<Call>) -> String {
 enum Heard {
     /// An error in place of an answer.
     Refused,
-    /// A piece of an answer.
-    Piece,
+    /// An event of an answer.
+    Event,
     /// The end of it.
     End,
 }
@@ -109,8 +109,13 @@ fn ask(request: reqwest::RequestBuilder) -> UnboundedReceiver<Heard> {
             let _gone = tell.send(Heard::Refused);
             return;
         }
-        while let Ok(Some(_)) = response.chunk().await {
-            let _gone = tell.send(Heard::Piece);
+        let mut text = String::new();
+        while let Ok(Some(chunk)) = response.chunk().await {
+            text.push_str(std::str::from_utf8(&chunk).unwrap());
+            while let Some(at) = text.find("\n\n") {
+                text.drain(..at + 2);
+                let _gone = tell.send(Heard::Event);
+            }
         }
         let _gone = tell.send(Heard::End);
     });
@@ -206,7 +211,7 @@ impl Driver {
         let pieces = pieces.clone();
         let content = "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"x\"}}]}\n\n";
         pieces.send(Ok(Bytes::from(content))).unwrap();
-        self.hear(request, &Heard::Piece).await;
+        self.hear(request, &Heard::Event).await;
         let Some(Usage { prompt_tokens, cached_tokens, output_tokens }) = last else { return };
         let usage = serde_json::json!({"choices": [], "usage": {
             "prompt_tokens": prompt_tokens,
@@ -232,7 +237,7 @@ impl Driver {
         let next = attempt + 1;
         self.break_off(request);
         let client = self.clients.get_mut(&request).unwrap();
-        let over = async { while let Some(Heard::Piece) = client.recv().await {} };
+        let over = async { while let Some(Heard::Event) = client.recv().await {} };
         let again = async {
             tokio::select! {
                 call = self.calls.recv() => call,
