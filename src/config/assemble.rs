@@ -12,7 +12,7 @@ use super::{Checked, show::digest, watch::watch};
 use crate::{
     affinity::Pipeline,
     domain::Now,
-    gateway::{self, Gateway, GatewayConfig, GatewayError, tokenize::Tokenizers},
+    gateway::{self, Dice, Gateway, GatewayConfig, GatewayError, tokenize::Tokenizers},
     latency::{self, Estimator, EstimatorSetup},
     pool::Pool,
     router::{self, Router},
@@ -86,6 +86,7 @@ pub fn assemble(
         predictor,
         recorder: recorder.clone(),
         clock: Arc::clone(clock),
+        dice: Dice::default(),
         metrics,
     };
     let http = GatewayConfig { listen: config.listen.clone(), upstream: config.upstream.clone() };

@@ -119,7 +119,8 @@ fn route(
         sink: attempted.clone(),
     };
     let stages = Stages::new(&gateway.meters.stages);
-    let routed = gateway.router.route(described, attempt, &gateway.clock, &mut rand::rng(), &stages)?;
+    let routed =
+        gateway.dice.lend(|dice| gateway.router.route(described, attempt, &gateway.clock, dice, &stages))?;
     let decision_s = watch.elapsed_s();
     attempted.follow(routed.decision.clone());
     gateway.meters.decided(&routed.decision, decision_s);

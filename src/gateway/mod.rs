@@ -5,6 +5,7 @@
 mod config;
 mod connector;
 mod describe;
+mod dice;
 mod error;
 mod fault;
 mod flow;
@@ -22,6 +23,7 @@ mod stream;
 pub mod tokenize;
 
 pub use config::{Authorization, GatewayConfig, ListenConfig, UpstreamConfig};
+pub use dice::Dice;
 pub(crate) use error::why_ineligible;
 pub use server::serve;
 pub use state::{Gateway, Parts};

@@ -117,7 +117,7 @@ async fn decide(gateway: &Gateway, request: Request<Body>) -> Result<Decision, R
     let received = receive::receive(gateway, id, endpoint, request, ends_at).await?;
     let seen = describe(gateway, &received, For::Show).await;
     let now = gateway.clock.now();
-    Ok(gateway.router.dry_run(&seen.described, now, &mut rand::rng())?)
+    Ok(gateway.dice.lend(|dice| gateway.router.dry_run(&seen.described, now, dice))?)
 }
 
 async fn models(State(gateway): State<Arc<Gateway>>) -> Json<ModelList> {

@@ -10,6 +10,7 @@ use super::{
     GatewayConfig, GatewayError,
     config::{Limits, UpstreamAuthorization},
     connector::{self, Client},
+    dice::Dice,
     record::Meters,
     tokenize::Tokenizers,
 };
@@ -35,6 +36,8 @@ pub struct Parts {
     pub recorder: Recorder,
     /// The clock.
     pub clock: Arc<dyn Now>,
+    /// What decisions draw from.
+    pub dice: Dice,
     /// What `/metrics` shows; absent: a 404.
     pub metrics: Option<Exposition>,
 }
@@ -48,6 +51,7 @@ pub struct Gateway {
     pub(super) predictor: Arc<ArcSwap<Predictor>>,
     pub(super) recorder: Recorder,
     pub(super) clock: Arc<dyn Now>,
+    pub(super) dice: Dice,
     pub(super) exposition: Option<Exposition>,
     pub(super) meters: Arc<Meters>,
     pub(super) config: GatewayConfig,
@@ -80,6 +84,7 @@ impl Gateway {
             predictor: parts.predictor,
             recorder: parts.recorder,
             clock: parts.clock,
+            dice: parts.dice,
             exposition: parts.metrics,
             config,
             describing: Arc::new(Semaphore::new(processors)),

@@ -80,6 +80,11 @@ impl Instance {
         })
     }
 
+    /// Returns whether a snapshot is of its present life.
+    pub(super) fn lives_in(&self, snapshot: &Snapshot) -> bool {
+        snapshot.nonce.parse() == Ok(self.lives)
+    }
+
     /// Loses everything it holds.
     pub(super) fn fail(&mut self) {
         self.up = false;

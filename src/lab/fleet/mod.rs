@@ -5,6 +5,7 @@ mod clock;
 mod events;
 mod handicap;
 mod instance;
+mod journal;
 mod mouth;
 mod play;
 mod requests;
@@ -18,6 +19,7 @@ use super::{
     measure::measure, workload::mean_answers,
 };
 use crate::predict::{Predictor, features::UNTOKENIZED};
+pub use journal::{Entry, Journal, Note, Usage};
 use play::{Fleet, Names};
 use traffic::{Stream, Traffic, generator, make_workload};
 use world::{Members, with_priors};
@@ -53,16 +55,51 @@ pub fn run(
     seed: u64,
     supplies: &Supplies,
 ) -> Result<Run, LabError> {
-    let mut members = Members::of(scenario)?;
-    let predictor = predictor(scenario, router, &mut members, supplies)?;
-    let features = predictor.manifest().map_or(UNTOKENIZED, |manifest| &manifest.features.version).to_owned();
-    let traffic = Traffic::new(scenario, &members.facts, &features, &supplies.files, seed)?;
-    let mut fleet = Fleet::new(scenario, router, &members, &predictor, traffic, seed)?;
+    let (members, mut fleet) = set_up(scenario, router, seed, supplies)?;
     fleet.play()?;
     let names = Names::of(&members);
     let records = fleet.records(&names);
     let measured = measure(&records, &fleet.facts(&names));
     Ok(Run { metrics: measured, requests: spaced(records, scenario.keep_requests) })
+}
+
+/// Plays `router` through `scenario` under `seed` and returns what reached it and what it decided.
+///
+/// # Errors
+/// As [`run`]; a scenario whose traffic several routers share.
+pub fn journal(
+    scenario: &Scenario,
+    router: &RouterChoice,
+    seed: u64,
+    supplies: &Supplies,
+) -> Result<Journal, LabError> {
+    if scenario.router_count > 1 {
+        return Err(LabError::Invalid {
+            place: scenario.name.clone(),
+            key: String::from("router_count"),
+            rule: format!("is {}; a journal is one router's, so make it 1", scenario.router_count),
+        });
+    }
+    let (members, mut fleet) = set_up(scenario, router, seed, supplies)?;
+    fleet.journal.start();
+    fleet.play()?;
+    let entries = fleet.journal.take();
+    let draws = generator(seed, Stream::Routing);
+    Ok(Journal { models: members.models, instances: members.specs, draws, entries })
+}
+
+fn set_up<'a>(
+    scenario: &'a Scenario,
+    router: &RouterChoice,
+    seed: u64,
+    supplies: &Supplies,
+) -> Result<(Members, Fleet<'a>), LabError> {
+    let mut members = Members::of(scenario)?;
+    let predictor = predictor(scenario, router, &mut members, supplies)?;
+    let features = predictor.manifest().map_or(UNTOKENIZED, |manifest| &manifest.features.version).to_owned();
+    let traffic = Traffic::new(scenario, &members.facts, &features, &supplies.files, seed)?;
+    let fleet = Fleet::new(scenario, router, &members, &predictor, traffic, seed)?;
+    Ok((members, fleet))
 }
 
 /// Returns the predictor of a router; where there are no trees, the models get the workload's means.

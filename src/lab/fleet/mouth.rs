@@ -15,7 +15,7 @@ use crate::{
     lab::{Item, LabError, PredictorChoice, RouterChoice, Scenario},
     latency::{Estimator, EstimatorSetup, LatencyConfig, estimator},
     policy::PolicyConfig,
-    pool::{NoSink, Pool, PoolConfig},
+    pool::{Breaker, NoSink, Pool, PoolConfig},
     predict::{ModelPrediction, PredictionSource, Predictor},
     router::{Attempt, Described, Parts, RouteError, Routed, Router, RouterConfig, Stage, StageObserver},
 };
@@ -97,6 +97,14 @@ impl Mouth {
     /// Returns its pool.
     pub(super) const fn pool(&self) -> &Arc<Pool> {
         &self.pool
+    }
+
+    /// Notes that an instance began to answer. As at the gateway that closes an open breaker, but makes up for no
+    /// failure before it: a whole answer does.
+    pub(super) fn began(&self, i: usize, now: Timestamp) {
+        if self.pool.breaker(i, now).is_some_and(|breaker| breaker != Breaker::Closed) {
+            self.pool.report_success(i);
+        }
     }
 
     /// Returns how many estimates its decisions took.

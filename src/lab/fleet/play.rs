@@ -13,6 +13,7 @@ use super::{
     clock::{VirtualClock, instant},
     events::{Event, Events},
     instance::Instance,
+    journal::{Keeper, Note},
     mouth::{Mouth, Try, parse_attempt_id},
     traffic::{Stream, Traffic, generator},
     world::{Members, shared},
@@ -22,6 +23,7 @@ use crate::{
     engine::{Counters, NewRequest},
     lab::{Item, LabError, RequestRecord, RouterChoice, Scenario, measure::Facts},
     latency::{ESTIMATORS, Estimator, EstimatorSetup},
+    pool::PoolConfig,
     predict::Predictor,
     router::Routed,
     truth::stepping::Happening,
@@ -52,6 +54,7 @@ pub(super) struct Fleet<'a> {
     happenings: Vec<Happening>,
     network_us: u64,
     end_us: u64,
+    pub(super) journal: Keeper,
 }
 
 impl<'a> Fleet<'a> {
@@ -90,6 +93,7 @@ impl<'a> Fleet<'a> {
             happenings: Vec::new(),
             network_us: micros(scenario.network_delay_s),
             end_us: micros(scenario.warmup_s + scenario.duration_s),
+            journal: Keeper::default(),
         })
     }
 
@@ -107,7 +111,7 @@ impl<'a> Fleet<'a> {
                 Event::Fail(i) => self.fail(i, at_us),
                 Event::Recover(i) => self.instances[i].recover(at_us)?,
                 Event::Capture => self.capture(at_us),
-                Event::Deliver => self.deliver(),
+                Event::Deliver => self.deliver(at_us),
                 Event::Arrive(item) => self.arrive(item, at_us),
                 Event::Retry(request) => self.send(request, at_us),
             }
@@ -174,11 +178,13 @@ impl<'a> Fleet<'a> {
         snapshot
     }
 
-    fn deliver(&mut self) {
+    fn deliver(&mut self, at_us: u64) {
         for (i, snapshot) in self.on_their_way.pop_front().into_iter().flatten() {
+            let snapshot = Arc::new(snapshot);
+            self.journal.note(at_us, || Note::Snapshot { instance: i, snapshot: Arc::clone(&snapshot) });
             let (number, newest) = &mut self.delivered[i];
             *number += 1;
-            *newest = Some(Arc::new(snapshot));
+            *newest = Some(snapshot);
         }
     }
 
@@ -190,6 +196,8 @@ impl<'a> Fleet<'a> {
                 let snapshot = self.published(self.instances[i].snapshot(at_us));
                 let number = self.delivered[i].0 + 1;
                 self.delivered[i].0 = number;
+                self.journal
+                    .note(at_us, || Note::Snapshot { instance: i, snapshot: Arc::new(snapshot.clone()) });
                 self.mouths[mouth].take(i, number, || snapshot, instant(at_us));
             }
             return;
@@ -211,7 +219,14 @@ impl<'a> Fleet<'a> {
             1 => 0,
             mouths => self.mouths_rng.random_range(0..mouths),
         };
+        let (prompt_tokens, max_output_tokens) = (item.prompt_tokens, item.max_output_tokens);
         let request = self.requests.arrive(item, at_us, target, mouth);
+        self.journal.note(at_us, || Note::Arrival {
+            request,
+            prompt_tokens,
+            max_output_tokens,
+            ttft_target: target,
+        });
         self.send(request, at_us);
     }
 
@@ -226,6 +241,8 @@ impl<'a> Fleet<'a> {
         let described = self.mouths[mouth].describe(&item, number, &self.requests);
         let a_try = Try { request: number, number: attempt, exclude: &exclude };
         let routed = self.mouths[mouth].route(&described, &a_try, &self.now, &mut self.routing_rng);
+        let decided = || routed.as_ref().ok().map(|routed| Box::new(routed.decision.clone()));
+        self.journal.note(at_us, || Note::Decision { request: number, attempt, decision: decided() });
         match routed {
             Ok(routed) => self.dispatch(number, (item, routed), views, at_us),
             Err(_) => self.give_up(number, at_us),
@@ -313,10 +330,13 @@ impl<'a> Fleet<'a> {
     fn happened(&mut self, happening: Happening) {
         match happening {
             Happening::Token { id, at_us, output_tokens, last } => {
-                // Routers that get snapshots need no more of a stream than its first token and its end.
-                let seen = output_tokens == 1 || last || !self.scenario.snapshots.enabled;
-                let Some((request, attempt)) = parse_attempt_id(&id).filter(|_| seen) else { return };
-                let Some(egress_us) = self.requests.get(request).map(|r| r.egress_us) else { return };
+                let Some((number, attempt)) = parse_attempt_id(&id) else { return };
+                let Some(request) = self.requests.get(number) else { return };
+                // Routers that have a snapshot need no more of a stream than its first token and its end.
+                if output_tokens > 1 && !last && !self.rests_on_ledgers(request.instance) {
+                    return;
+                }
+                let (request, egress_us) = (number, request.egress_us);
                 let token = Event::Token { request, attempt, number: output_tokens, last };
                 self.events.push(at_us + egress_us, token);
             }
@@ -334,20 +354,33 @@ impl<'a> Fleet<'a> {
         }
     }
 
+    /// Returns whether routers know instance `i` by what they sent and saw alone: no snapshot of its present life
+    /// has come to them, or snapshots come when they are too old to be used.
+    fn rests_on_ledgers(&self, i: usize) -> bool {
+        let rule = self.scenario.snapshots;
+        if rule.enabled && rule.period_ms == 0.0 && rule.delay_ms == 0.0 {
+            return false;
+        }
+        let too_old = rule.period_ms + rule.delay_ms >= PoolConfig::default().stale_after_ms as f64;
+        let newest = self.delivered[i].1.as_ref();
+        !rule.enabled || too_old || newest.is_none_or(|newest| !self.instances[i].lives_in(newest))
+    }
+
     fn token(&mut self, number: usize, attempt: u32, (token, last): (u32, bool), at_us: u64) {
         let Some(request) = self.requests.get_mut(number).filter(|r| r.attempt == attempt) else { return };
         let (mouth, instance) = (request.mouth, request.instance);
+        let usage = last.then(|| request.usage(token));
         let Some(reservation) = &mut request.reservation else { return };
-        if !self.scenario.snapshots.enabled {
-            reservation.tokens(1);
-        }
+        self.journal.note(at_us, || Note::Token { request: number, last: usage });
+        reservation.tokens(1);
         if token == 1 {
             request.first_token(at_us);
-            self.mouths[mouth].pool().report_success(instance);
+            self.mouths[mouth].began(instance, instant(at_us));
         }
         if last {
             let follow_up = request.item.take().and_then(|item| item.follow_up);
             request.ended(at_us, token);
+            self.mouths[mouth].pool().report_success(instance);
             self.after(follow_up, at_us);
         }
     }
@@ -372,13 +405,14 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    /// Settles a failed attempt; one that told the client nothing goes elsewhere.
+    /// Settles a failed attempt; one that told the client nothing goes elsewhere while its target lies ahead.
     fn attempt_failed(&mut self, number: usize, at_us: u64) {
         self.settle_failed(number);
         let Some(request) = self.requests.get_mut(number) else { return };
         let (mouth, instance) = (request.mouth, request.instance);
         request.failed_at.push(instance);
-        let again = request.attempt < ATTEMPTS && !request.has_first_token();
+        let again = request.attempt < ATTEMPTS && request.may_be_retried(at_us);
+        self.journal.note(at_us, || Note::Failure { request: number, again });
         self.mouths[mouth].pool().report_connect_failure(instance, instant(at_us));
         match again {
             true => self.events.push(at_us, Event::Retry(number)),

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::clock::instant;
+use super::{clock::instant, journal::Usage};
 use crate::{
     domain::{Decision, Reason},
     lab::{Answer, Item, RequestRecord},
@@ -130,15 +130,23 @@ impl Request {
         self.end_us = Some(at_us);
         self.output_tokens = output_tokens;
         self.item = None;
+        let used = self.usage(output_tokens);
         if let Some(mut reservation) = self.reservation.take() {
-            reservation.usage(self.prompt_tokens, Some(self.cached_tokens), output_tokens);
+            reservation.usage(used.prompt_tokens, Some(used.cached_tokens), used.output_tokens);
             reservation.finish(crate::domain::Ending::Complete);
         }
     }
 
-    /// Returns whether its first token came to the router.
-    pub(super) const fn has_first_token(&self) -> bool {
-        self.first_us.is_some()
+    /// Returns what its engine says that an answer of so many tokens used.
+    pub(super) const fn usage(&self, output_tokens: u32) -> Usage {
+        Usage { prompt_tokens: self.prompt_tokens, cached_tokens: self.cached_tokens, output_tokens }
+    }
+
+    /// Returns whether a failed attempt may be followed by another: its client was told nothing, and its target,
+    /// where it has one, lies ahead.
+    pub(super) fn may_be_retried(&self, at_us: u64) -> bool {
+        let spent = instant(at_us).since(instant(self.arrived_us));
+        self.first_us.is_none() && self.target.is_none_or(|target| spent < target)
     }
 
     /// Returns when it came, microseconds from the start of the run.

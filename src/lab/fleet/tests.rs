@@ -120,6 +120,24 @@ fn a_failed_instance_gets_nothing_until_it_is_back_and_its_requests_go_elsewhere
 }
 
 #[test]
+fn a_journal_holds_what_came_of_every_request_of_one_router() {
+    let mut scenario = scenario(|s| s.keep_requests = 10_000);
+    scenario.warmup_s = 0.0;
+    let run = play(&scenario, 7);
+    let supplies = Supplies::default();
+    let kept = journal(&scenario, &scenario.routers[0], 7, &supplies).unwrap();
+    assert!(kept.entries.is_sorted_by_key(|entry| entry.at));
+    let count = |of: fn(&Note) -> bool| kept.entries.iter().filter(|entry| of(&entry.note)).count();
+    let requests = run.requests.len();
+    assert_eq!(count(|note| matches!(note, Note::Arrival { .. })), requests);
+    assert_eq!(count(|note| matches!(note, Note::Decision { decision: Some(_), .. })), requests);
+    assert_eq!(count(|note| matches!(note, Note::Token { last: Some(_), .. })), requests);
+    scenario.router_count = 2;
+    let shared = journal(&scenario, &scenario.routers[0], 7, &supplies).unwrap_err().to_string();
+    assert!(shared.contains("router_count") && shared.contains('2'), "{shared}");
+}
+
+#[test]
 fn an_unknown_instance_or_name_is_named() {
     let error = |change: &dyn Fn(&mut Scenario)| {
         let scenario = scenario(|s| change(s));

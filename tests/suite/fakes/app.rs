@@ -10,7 +10,7 @@ use bear::{
     affinity::{AffinityConfig, Pipeline},
     domain::{Capabilities, InstanceSpec, ModelIndex, ModelSpec, Now, Overhead, Price},
     gateway::{
-        Gateway, GatewayConfig, Parts, serve,
+        Dice, Gateway, GatewayConfig, Parts, serve,
         tokenize::{TokenizerConfig, Tokenizers},
     },
     latency::{EstimatorSetup, estimator},
@@ -32,6 +32,10 @@ pub(crate) struct Options {
     pub(crate) pool: PoolConfig,
     pub(crate) tokenizer: TokenizerConfig,
     pub(crate) keep_prompts: bool,
+    pub(crate) models: Vec<ModelSpec>,
+    pub(crate) instances: Vec<InstanceSpec>,
+    pub(crate) clock: Arc<dyn Now>,
+    pub(crate) dice: Dice,
 }
 
 impl Default for Options {
@@ -45,6 +49,10 @@ impl Default for Options {
             pool: PoolConfig { breaker_failures: 0, ..PoolConfig::default() },
             tokenizer: TokenizerConfig::default(),
             keep_prompts: false,
+            models: models(),
+            instances: instances(),
+            clock: Arc::new(LiveClock::new()),
+            dice: Dice::default(),
         }
     }
 }
@@ -78,8 +86,12 @@ impl TestApp {
 
     /// Starts an app over given addresses.
     pub(crate) async fn over(options: Options, upstreams: Upstreams, urls: Vec<String>) -> Self {
-        let pool = Arc::new(Pool::new(models(), instances(), options.pool).unwrap());
-        let setup = EstimatorSetup { parameters_b: Arc::new([0.6, 8.2]), ..EstimatorSetup::default() };
+        let tokenizers = vec![options.tokenizer; options.models.len()];
+        let setup = EstimatorSetup {
+            parameters_b: options.models.iter().map(|model| model.parameters_b).collect(),
+            ..EstimatorSetup::default()
+        };
+        let pool = Arc::new(Pool::new(options.models, options.instances, options.pool).unwrap());
         let predictor = Arc::new(ArcSwap::from_pointee(Predictor::prior()));
         let parts = router::Parts {
             pool: Arc::clone(&pool),
@@ -88,13 +100,13 @@ impl TestApp {
             predictor: Arc::clone(&predictor),
             estimator: Arc::from((estimator("bea").unwrap().construct)(&setup)),
         };
-        let clock: Arc<dyn Now> = Arc::new(LiveClock::new());
+        let clock = options.clock;
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite://{}/bear.db", folder.path().display());
         let store =
             StoreConfig { url: Some(url), keep_prompts: options.keep_prompts, ..StoreConfig::default() };
         let recorder = Recorder::start(&store).unwrap();
-        let tokenizers = Tokenizers::load(&[options.tokenizer.clone(), options.tokenizer], &clock).unwrap();
+        let tokenizers = Tokenizers::load(&tokenizers, &clock).unwrap();
         let gateway = Gateway::new(
             Parts {
                 router: Arc::new(Router::new(parts, options.router)),
@@ -103,6 +115,7 @@ impl TestApp {
                 predictor,
                 recorder: recorder.clone(),
                 clock,
+                dice: options.dice,
                 metrics: Some(prometheus::install().unwrap()),
             },
             options.gateway,
@@ -156,9 +169,9 @@ impl TestApp {
 
 fn models() -> Vec<ModelSpec> {
     let price = Price { input_usd_per_mtok: 0.1, output_usd_per_mtok: 0.4, cached_input_usd_per_mtok: None };
-    let model = |id: &str, accuracy: f64, modalities: &[&str]| ModelSpec {
+    let model = |id: &str, parameters_b: f64, accuracy: f64, modalities: &[&str]| ModelSpec {
         id: id.into(),
-        parameters_b: 8.2,
+        parameters_b,
         max_model_len_tokens: 4096,
         price,
         capabilities: Capabilities {
@@ -168,7 +181,7 @@ fn models() -> Vec<ModelSpec> {
         prior_accuracy: Some(accuracy),
         prior_output_tokens: Some(20.0),
     };
-    vec![model("small", 0.5, &["text"]), model("big", 0.9, &["text", "image"])]
+    vec![model("small", 0.6, 0.5, &["text"]), model("big", 8.2, 0.9, &["text", "image"])]
 }
 
 fn instances() -> Vec<InstanceSpec> {
