@@ -89,6 +89,8 @@ pub struct Metrics {
     pub requests: u64,
     /// Of these, requests that never got an answer.
     pub failed: u64,
+    /// Of all, requests whose answers have scores: utilities and scores are means over these.
+    pub judged: u64,
     /// Mean over requests of utility where the target was met, 0 where not (eq. 6).
     pub on_time_utility: f64,
     /// Share of requests that met their target, in `[0,1]`.
@@ -107,13 +109,13 @@ pub struct Metrics {
     pub tpot_s: Quantiles,
     /// Whole answer, seconds.
     pub e2e_s: Quantiles,
-    /// Answers a second of measured time.
+    /// Answers completed a second of measured time, whenever they were asked for.
     pub answers_per_s: f64,
-    /// Output tokens a second of measured time.
+    /// Output tokens of those a second.
     pub output_tokens_per_s: f64,
     /// Prompt tokens found in prefix caches over those looked up, in `[0,1]`.
     pub cache_hit_rate: f64,
-    /// Preemptions.
+    /// Preemptions in the measured time, as all counts of engines and decisions here are.
     pub preemptions: u64,
     /// Share of requests a model.
     pub model_share: Share,
@@ -129,7 +131,8 @@ pub struct Metrics {
     pub estimates_per_decision: f64,
     /// Mean absolute relative error of the predicted TTFT of what was chosen, in `[0,1]`; absent: none predicted.
     pub ttft_mape: Option<f64>,
-    /// The most utility any choice could have had: mean over requests of the best model's utility where positive.
+    /// A bound on OnTimeUtility: mean over judged requests of the best model's utility where positive, as if nobody
+    /// had to wait.
     pub best_utility: f64,
     /// Coefficient of variation of each instance's share over windows of five seconds, mean over instances.
     pub share_variation: f64,
@@ -172,7 +175,7 @@ pub struct RequestRecord {
     pub task: String,
     /// The model that served it.
     pub model: String,
-    /// The instance that served it.
+    /// The instance that served it; empty: no router found one.
     pub instance: String,
     /// Why it was chosen.
     pub reason: String,
@@ -194,7 +197,9 @@ pub struct RequestRecord {
     pub ttft_s: Option<f64>,
     /// Whole answer, seconds; absent: no answer came.
     pub e2e_s: Option<f64>,
-    /// Score in `[0,1]`; absent: not judged.
+    /// Whether its answers have scores.
+    pub judged: bool,
+    /// Score in `[0,1]`; absent: not judged, or no answer came.
     pub score: Option<f64>,
     /// Cost, USD.
     pub cost_usd: f64,

@@ -10,10 +10,10 @@ const WINDOW_US: u64 = 5_000_000;
 /// What metrics need beside the requests.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
-    /// Measured virtual time, seconds.
-    pub(super) duration_s: f64,
-    /// Where it begins, microseconds.
+    /// Where the measured time begins, microseconds.
     pub(super) warmup_us: u64,
+    pub(super) answers_per_s: f64,
+    pub(super) output_tokens_per_s: f64,
     pub(super) cache_hit_rate: f64,
     pub(super) preemptions: u64,
     pub(super) mean_running: Share,
@@ -23,38 +23,48 @@ pub(super) struct Facts {
 
 /// Measures a run.
 pub(super) fn measure(records: &[RequestRecord], facts: &Facts) -> Metrics {
-    let count = records.len() as f64;
-    let mean = |of: &dyn Fn(&RequestRecord) -> f64| records.iter().map(of).sum::<f64>() / count.max(1.0);
-    let answered = || records.iter().filter(|r| r.e2e_s.is_some());
+    let mean = |of: &dyn Fn(&RequestRecord) -> f64| mean(records.iter().map(of));
+    // Nobody can say what an answer was worth that nobody judged.
+    let judged: Vec<&RequestRecord> = records.iter().filter(|r| r.judged).collect();
+    let valued = |of: &dyn Fn(&RequestRecord) -> f64| self::mean(judged.iter().map(|r| of(r)));
     let utilities: Vec<f64> = records.iter().filter_map(|r| r.utility).collect();
-    let answers = answered().count() as f64;
-    let duration_s = facts.duration_s.max(f64::MIN_POSITIVE);
     Metrics {
         requests: records.len() as u64,
-        failed: records.len() as u64 - answers as u64,
-        on_time_utility: mean(&|r| if on_time(r) { r.utility.unwrap_or(0.0) } else { 0.0 }),
+        failed: records.iter().filter(|r| r.e2e_s.is_none()).count() as u64,
+        judged: judged.len() as u64,
+        on_time_utility: valued(&|r| if on_time(r) { r.utility.unwrap_or(0.0) } else { 0.0 }),
         attainment: mean(&|r| f64::from(u8::from(on_time(r)))),
-        mean_utility: mean(&|r| r.utility.unwrap_or(0.0)),
-        mean_score: mean(&|r| r.score.unwrap_or(0.0)),
+        mean_utility: valued(&|r| r.utility.unwrap_or(0.0)),
+        mean_score: valued(&|r| r.score.unwrap_or(0.0)),
         mean_cost_usd: mean(&|r| r.cost_usd),
         negative_utility_share: share(&utilities, |u| u < 0.0),
         ttft_s: quantiles(records.iter().filter_map(|r| r.ttft_s).collect()),
         tpot_s: quantiles(records.iter().filter_map(tpot_s).collect()),
         e2e_s: quantiles(records.iter().filter_map(|r| r.e2e_s).collect()),
-        answers_per_s: answers / duration_s,
-        output_tokens_per_s: answered().map(|r| f64::from(r.output_tokens)).sum::<f64>() / duration_s,
+        answers_per_s: facts.answers_per_s,
+        output_tokens_per_s: facts.output_tokens_per_s,
         cache_hit_rate: facts.cache_hit_rate,
         preemptions: facts.preemptions,
-        model_share: shares(records, |r| Some(r.model.clone())),
+        model_share: shares(records, |r| routed(r).then(|| r.model.clone())),
         model_attainment: attainments(records),
-        instance_share: shares(records, |r| Some(r.instance.clone())),
-        task_model_share: shares(records, |r| Some(format!("{}/{}", r.task, r.model))),
+        instance_share: shares(records, |r| routed(r).then(|| r.instance.clone())),
+        task_model_share: shares(records, |r| routed(r).then(|| format!("{}/{}", r.task, r.model))),
         mean_running: facts.mean_running.clone(),
         estimates_per_decision: facts.estimates_per_decision,
         ttft_mape: ttft_mape(records),
         best_utility: facts.best_utility,
         share_variation: share_variation(records, facts.warmup_us),
     }
+}
+
+/// Returns whether a router found an instance for it.
+fn routed(record: &RequestRecord) -> bool {
+    !record.instance.is_empty()
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = values.fold((0.0, 0.0), |(sum, count), value| (sum + value, count + 1.0));
+    sum / f64::max(count, 1.0)
 }
 
 /// Returns whether an answer came and its first token met the target, where there was one.
@@ -99,7 +109,7 @@ fn shares(records: &[RequestRecord], name: impl Fn(&RequestRecord) -> Option<Str
 
 fn attainments(records: &[RequestRecord]) -> Share {
     let mut counts: BTreeMap<String, (f64, f64)> = BTreeMap::new();
-    for record in records {
+    for record in records.iter().filter(|r| routed(r)) {
         let (met, all) = counts.entry(record.model.clone()).or_default();
         *met += f64::from(u8::from(on_time(record)));
         *all += 1.0;
@@ -119,11 +129,12 @@ fn ttft_mape(records: &[RequestRecord]) -> Option<f64> {
 /// Returns the coefficient of variation of each instance's share over windows, mean over instances.
 fn share_variation(records: &[RequestRecord], warmup_us: u64) -> f64 {
     let mut windows: BTreeMap<u64, BTreeMap<&str, f64>> = BTreeMap::new();
-    for record in records {
+    for record in records.iter().filter(|r| routed(r)) {
         let window = windows.entry((record.at_us - warmup_us) / WINDOW_US).or_default();
         *window.entry(&record.instance).or_default() += 1.0;
     }
-    let instances: std::collections::BTreeSet<&str> = records.iter().map(|r| r.instance.as_str()).collect();
+    let instances: std::collections::BTreeSet<&str> =
+        records.iter().filter(|r| routed(r)).map(|r| r.instance.as_str()).collect();
     let variation = |instance: &&str| {
         let share = |window: &BTreeMap<&str, f64>| {
             window.get(instance).copied().unwrap_or(0.0) / window.values().sum::<f64>()
@@ -156,6 +167,7 @@ mod tests {
             believed_latency_s: None,
             ttft_s: Some(ttft_s),
             e2e_s: Some(ttft_s + 1.0),
+            judged: true,
             score: Some(utility),
             cost_usd: 0.0,
             utility: Some(utility),
@@ -166,13 +178,12 @@ mod tests {
     fn late_answers_count_nothing_on_time_and_fully_in_the_mean() {
         // On time 0.5 and -0.1, late 0.9: (0.5 - 0.1 + 0) / 3 on time, 1.3 / 3 in the mean.
         let records = [record(0, "a", 0.1, 0.5), record(1, "b", 0.2, -0.1), record(2, "b", 0.3, 0.9)];
-        let metrics = measure(&records, &Facts { duration_s: 10.0, ..Facts::default() });
+        let metrics = measure(&records, &Facts::default());
         assert!((metrics.on_time_utility - 0.4 / 3.0).abs() < 1e-12);
         assert!((metrics.mean_utility - 1.3 / 3.0).abs() < 1e-12);
         assert!((metrics.attainment - 2.0 / 3.0).abs() < 1e-12);
         assert!((metrics.negative_utility_share - 1.0 / 3.0).abs() < 1e-12);
         assert!((metrics.tpot_s.mean - 0.1).abs() < 1e-12);
-        assert_eq!((metrics.answers_per_s, metrics.output_tokens_per_s), (0.3, 3.3));
         assert_eq!(metrics.instance_share["a"], 1.0 / 3.0);
         // |0.1/0.1 - 1|, |0.1/0.2 - 1|, |0.1/0.3 - 1|: 0, 1/2, 2/3.
         assert!((metrics.ttft_mape.unwrap() - (0.5 + 2.0 / 3.0) / 3.0).abs() < 1e-12);
@@ -187,10 +198,33 @@ mod tests {
             utility: None,
             ..record(0, "a", 0.1, 0.5)
         };
-        let metrics =
-            measure(&[lost, record(1, "a", 0.1, 0.5)], &Facts { duration_s: 1.0, ..Facts::default() });
+        let metrics = measure(&[lost, record(1, "a", 0.1, 0.5)], &Facts::default());
         assert_eq!((metrics.requests, metrics.failed, metrics.attainment), (2, 1, 0.5));
         assert_eq!(metrics.on_time_utility, 0.25);
+    }
+
+    #[test]
+    fn an_answer_that_nobody_judged_counts_in_latencies_alone() {
+        let unjudged =
+            RequestRecord { judged: false, score: None, utility: None, ..record(0, "a", 0.3, 0.5) };
+        let metrics = measure(&[unjudged, record(1, "a", 0.1, 0.5)], &Facts::default());
+        assert_eq!((metrics.requests, metrics.judged, metrics.attainment), (2, 1, 0.5));
+        assert_eq!((metrics.on_time_utility, metrics.mean_score, metrics.ttft_s.max), (0.5, 0.5, 0.3));
+    }
+
+    #[test]
+    fn a_request_that_no_router_could_place_is_nobodys_share() {
+        let unplaced = RequestRecord {
+            model: String::new(),
+            instance: String::new(),
+            ttft_s: None,
+            e2e_s: None,
+            ..record(0, "a", 0.1, 0.5)
+        };
+        let metrics = measure(&[unplaced, record(1, "a", 0.1, 0.5)], &Facts::default());
+        assert_eq!((metrics.failed, metrics.model_attainment["m"]), (1, 1.0));
+        assert_eq!(metrics.instance_share, Share::from([(String::from("a"), 0.5)]));
+        assert_eq!(metrics.model_share.len(), 1);
     }
 
     #[test]

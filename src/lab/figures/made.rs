@@ -253,6 +253,7 @@ fn request(i: u64, task: usize, model: usize, router: &str, rng: &mut ChaCha8Rng
         believed_latency_s: believed,
         ttft_s: Some(ttft_s),
         e2e_s: Some(e2e_s),
+        judged: true,
         score: Some((SCORES[task][model] + 0.1 * normal()).clamp(0.0, 1.0)),
         cost_usd: 1e-4,
         utility: Some(0.5),

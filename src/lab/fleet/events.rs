@@ -14,6 +14,8 @@ pub(super) enum Event {
     Fail(usize),
     /// An instance comes back.
     Recover(usize),
+    /// The measured time begins (0) or ends (1).
+    Mark(usize),
     /// Every instance's state is captured.
     Capture,
     /// The oldest captured states come to the routers.
@@ -32,10 +34,11 @@ impl Event {
             Self::Wake(_) => 0,
             Self::Token { .. } => 1,
             Self::Fail(_) | Self::Recover(_) => 2,
-            Self::Capture => 3,
-            Self::Deliver => 4,
-            Self::Retry(_) => 5,
-            Self::Arrive(_) => 6,
+            Self::Mark(_) => 3,
+            Self::Capture => 4,
+            Self::Deliver => 5,
+            Self::Retry(_) => 6,
+            Self::Arrive(_) => 7,
         }
     }
 }
@@ -107,7 +110,7 @@ mod tests {
         events.push(1, Event::Wake(3));
         let order: Vec<(u64, u8)> =
             std::iter::from_fn(|| events.pop()).map(|(at, event)| (at, event.rank())).collect();
-        assert_eq!(order, [(1, 0), (1, 0), (1, 4), (1, 6), (2, 0)]);
+        assert_eq!(order, [(1, 0), (1, 0), (1, 5), (1, 7), (2, 0)]);
         events.push(5, Event::Wake(7));
         events.push(5, Event::Wake(3));
         assert!(matches!(events.pop(), Some((5, Event::Wake(7)))));

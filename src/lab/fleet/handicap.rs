@@ -8,7 +8,8 @@ use crate::{
     latency::Estimator,
 };
 
-/// Hides from an estimator how old a snapshot is, or what was sent since.
+/// Hides from an estimator how old a snapshot is, or what was sent since. Loads that policies read themselves stay
+/// as they are, so that only routers that decide by estimates are worth comparing under it.
 pub(super) struct Handicapped {
     pub(super) inner: Box<dyn Estimator>,
     pub(super) rule: SnapshotRule,

@@ -88,11 +88,11 @@ impl Instance {
     /// Loses everything it holds.
     pub(super) fn fail(&mut self) {
         self.up = false;
-        self.past = self.counters();
     }
 
     /// Comes back empty, as a restarted engine does.
     pub(super) fn recover(&mut self, at_us: u64) -> Result<(), LabError> {
+        self.past = self.counters();
         self.lives += 1;
         self.up = true;
         self.stepping = Stepping::new(&self.profile, self.seed.wrapping_add(self.lives << 32), scale())?;

@@ -1,6 +1,7 @@
 //! Plays one router through a scenario: instances on `engine/` under their truth, snapshots and tokens on
 //! their way, routers that reserve and settle as they do live.
 
+mod accounts;
 mod clock;
 mod events;
 mod handicap;
@@ -8,6 +9,7 @@ mod instance;
 mod journal;
 mod mouth;
 mod play;
+mod publishing;
 mod requests;
 mod traffic;
 mod world;
@@ -20,7 +22,8 @@ use super::{
 };
 use crate::predict::{Predictor, features::UNTOKENIZED};
 pub use journal::{Entry, Journal, Note, Usage};
-use play::{Fleet, Names};
+use play::Fleet;
+use requests::Names;
 use traffic::{Stream, Traffic, generator, make_workload};
 use world::{Members, with_priors};
 
@@ -126,6 +129,11 @@ fn predictor(
             Ok(Arc::new(Predictor::prior()))
         }
     }
+}
+
+/// Whole microseconds of a time in seconds.
+fn micros(seconds: f64) -> u64 {
+    (seconds * 1e6).round() as u64
 }
 
 /// Keeps at most `most` of the records, evenly spaced.

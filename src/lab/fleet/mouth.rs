@@ -5,7 +5,9 @@ use std::{cell::Cell, sync::Arc};
 use arc_swap::ArcSwap;
 use rand::RngCore;
 
-use super::{clock::instant, handicap::Handicapped, play::Requests, traffic::prompt_blocks, world::Members};
+use super::{
+    clock::instant, handicap::Handicapped, requests::Requests, traffic::prompt_blocks, world::Members,
+};
 use crate::{
     affinity::{AffinityConfig, Pipeline},
     domain::{

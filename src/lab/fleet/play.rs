@@ -2,28 +2,31 @@
 
 use std::{
     collections::{BTreeMap, VecDeque},
+    mem,
     sync::Arc,
 };
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
-pub(super) use super::requests::{Names, Requests};
 use super::{
+    accounts::Mark,
     clock::{VirtualClock, instant},
     events::{Event, Events},
     instance::Instance,
     journal::{Keeper, Note},
+    micros,
     mouth::{Mouth, Try, parse_attempt_id},
+    publishing::{Publishing, TooLate},
+    requests::Requests,
     traffic::{Stream, Traffic, generator},
-    world::{Members, shared},
+    world::Members,
 };
 use crate::{
-    domain::{Ending, Horizon, InstanceView, Now, QueryLoad, Snapshot},
-    engine::{Counters, NewRequest},
-    lab::{Item, LabError, RequestRecord, RouterChoice, Scenario, measure::Facts},
+    domain::{Ending, Horizon, InstanceView, Now, QueryLoad},
+    engine::NewRequest,
+    lab::{FollowUp, Item, LabError, RouterChoice, Scenario},
     latency::{ESTIMATORS, Estimator, EstimatorSetup},
-    pool::PoolConfig,
     predict::Predictor,
     router::Routed,
     truth::stepping::Happening,
@@ -31,29 +34,33 @@ use crate::{
 
 /// Attempts at one request: one retry, as the gateway's default has it.
 const ATTEMPTS: u32 = 2;
+/// The least time from a failure to the next request of the client that it befell, microseconds.
+const AFTER_FAILURE_US: u64 = 1_000_000;
 
 /// A fleet under way.
 pub(super) struct Fleet<'a> {
-    scenario: &'a Scenario,
+    pub(super) scenario: &'a Scenario,
     clock: Arc<VirtualClock>,
     now: Arc<dyn Now>,
     instances: Vec<Instance>,
     mouths: Vec<Mouth>,
     traffic: Traffic,
     events: Events,
-    requests: Requests,
+    pub(super) requests: Requests,
     routing_rng: ChaCha8Rng,
     mouths_rng: ChaCha8Rng,
-    /// The newest snapshot of each instance that came to the routers, and its number.
-    delivered: Vec<(u64, Option<Arc<Snapshot>>)>,
-    /// Captured and on their way, oldest first.
-    on_their_way: VecDeque<Vec<(usize, Snapshot)>>,
-    last_capture_us: Option<u64>,
+    publishing: Publishing,
+    /// Arrivals drawn and still to come, microseconds, in order.
+    drawn: VecDeque<u64>,
     /// Estimators asked beside each decision, where requests are kept.
     others: Vec<(&'static str, Box<dyn Estimator>)>,
     happenings: Vec<Happening>,
     network_us: u64,
-    end_us: u64,
+    pub(super) end_us: u64,
+    /// Where the measured time begins and ends.
+    pub(super) marks: [Mark; 2],
+    /// Why the run cannot go on.
+    trouble: Option<LabError>,
     pub(super) journal: Keeper,
 }
 
@@ -79,7 +86,8 @@ impl<'a> Fleet<'a> {
             scenario,
             now: Arc::clone(&clock) as Arc<dyn Now>,
             clock,
-            delivered: vec![(0, None); instances.len()],
+            publishing: Publishing::new(scenario, instances.len()),
+            drawn: VecDeque::new(),
             instances,
             mouths: (0..scenario.router_count.max(1)).map(mouth).collect::<Result<_, _>>()?,
             traffic,
@@ -87,12 +95,12 @@ impl<'a> Fleet<'a> {
             requests: Requests::default(),
             routing_rng: generator(seed, Stream::Routing),
             mouths_rng: generator(seed, Stream::Mouths),
-            on_their_way: VecDeque::new(),
-            last_capture_us: None,
             others: others.iter().map(|entry| (entry.name, (entry.construct)(&setup))).collect(),
             happenings: Vec::new(),
             network_us: micros(scenario.network_delay_s),
             end_us: micros(scenario.warmup_s + scenario.duration_s),
+            marks: Default::default(),
+            trouble: None,
             journal: Keeper::default(),
         })
     }
@@ -100,6 +108,11 @@ impl<'a> Fleet<'a> {
     /// Plays until every request that came has ended.
     pub(super) fn play(&mut self) -> Result<(), LabError> {
         self.plan_failures()?;
+        self.events.push(micros(self.scenario.warmup_s), Event::Mark(0));
+        self.events.push(self.end_us, Event::Mark(1));
+        if self.publishing.period_us().is_some() {
+            self.events.push(0, Event::Capture);
+        }
         self.draw_arrivals(0);
         while let Some((at_us, event)) = self.events.pop() {
             self.clock.set_us(at_us);
@@ -112,8 +125,12 @@ impl<'a> Fleet<'a> {
                 Event::Recover(i) => self.instances[i].recover(at_us)?,
                 Event::Capture => self.capture(at_us),
                 Event::Deliver => self.deliver(at_us),
+                Event::Mark(which) => self.marks[which] = Mark::of(&self.instances, &self.mouths),
                 Event::Arrive(item) => self.arrive(item, at_us),
                 Event::Retry(request) => self.send(request, at_us),
+            }
+            if let Some(trouble) = self.trouble.take() {
+                return Err(trouble);
             }
         }
         Ok(())
@@ -134,83 +151,75 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// Draws arrivals far enough ahead that the captures their decisions will see can still be made.
+    /// Draws arrivals far enough ahead that the captures their decisions will see can still be made: at the next
+    /// arrival, when more are drawn, all those must be known that see a capture made before it.
     fn draw_arrivals(&mut self, now_us: u64) {
-        let rule = self.scenario.snapshots;
-        let ahead_us = micros((rule.period_ms + rule.delay_ms) / 1e3);
-        for at_us in self.traffic.draw(now_us + ahead_us, self.end_us) {
-            self.expect(at_us, None, now_us);
+        loop {
+            let next_us = self.drawn.front().copied().unwrap_or(now_us);
+            let drawn = self.traffic.draw(next_us + self.publishing.ahead_us(), self.end_us);
+            if drawn.is_empty() {
+                return;
+            }
+            for at_us in drawn {
+                self.drawn.push_back(at_us);
+                self.expect(at_us, None, now_us);
+            }
         }
     }
 
-    /// Plans an arrival, and the capture that its decision will see where that is still to come.
+    /// Plans an arrival, and the capture that its decision will see.
     fn expect(&mut self, at_us: u64, item: Option<Box<Item>>, now_us: u64) {
-        let capture_us = self.capture_for(at_us).filter(|capture_us| *capture_us >= now_us);
-        if let Some(capture_us) = capture_us.filter(|c| self.last_capture_us.is_none_or(|last| *c > last)) {
-            self.last_capture_us = Some(capture_us);
-            self.events.push(capture_us, Event::Capture);
+        match self.publishing.plan(at_us, now_us) {
+            Ok(Some(capture_us)) => self.events.push(capture_us, Event::Capture),
+            Ok(None) => {}
+            Err(TooLate) => {
+                self.trouble = Some(LabError::Invalid {
+                    place: self.scenario.name.clone(),
+                    key: String::from("snapshots.period_ms"),
+                    rule: String::from(
+                        "is 0, so that every decision has a snapshot captured for it, but some requests follow an \
+                         answer within snapshots.delay_ms and nobody knows of them so early; give a period",
+                    ),
+                });
+            }
         }
         self.events.push(at_us, Event::Arrive(item));
     }
 
-    /// Returns when the newest snapshot is captured that can have come by `at_us`; absent where it is
-    /// captured at the decision itself, or none is.
-    fn capture_for(&self, at_us: u64) -> Option<u64> {
-        let rule = self.scenario.snapshots;
-        let (period_us, delay_us) = (micros(rule.period_ms / 1e3), micros(rule.delay_ms / 1e3));
-        let newest_us = at_us.checked_sub(delay_us).filter(|_| rule.enabled)?;
-        match (period_us, delay_us) {
-            (0, 0) => None,
-            (0, _) => Some(newest_us),
-            _ => Some(newest_us / period_us * period_us),
+    fn capture(&mut self, at_us: u64) {
+        self.publishing.capture(at_us, &self.instances);
+        self.events.push(at_us + self.publishing.delay_us(), Event::Deliver);
+        let next_us = self.publishing.period_us().map(|period_us| at_us + period_us);
+        if let Some(next_us) = next_us.filter(|next_us| *next_us < self.end_us) {
+            self.events.push(next_us, Event::Capture);
         }
     }
 
-    fn capture(&mut self, at_us: u64) {
-        let up = self.instances.iter().enumerate().filter(|(_, instance)| instance.up);
-        let snapshots = up.map(|(i, instance)| (i, self.published(instance.snapshot(at_us)))).collect();
-        self.on_their_way.push_back(snapshots);
-        self.events.push(at_us + micros(self.scenario.snapshots.delay_ms / 1e3), Event::Deliver);
-    }
-
-    fn published(&self, mut snapshot: Snapshot) -> Snapshot {
-        snapshot.engine.async_scheduling ^= self.scenario.misfit.wrong_async;
-        snapshot
-    }
-
     fn deliver(&mut self, at_us: u64) {
-        for (i, snapshot) in self.on_their_way.pop_front().into_iter().flatten() {
-            let snapshot = Arc::new(snapshot);
-            self.journal.note(at_us, || Note::Snapshot { instance: i, snapshot: Arc::clone(&snapshot) });
-            let (number, newest) = &mut self.delivered[i];
-            *number += 1;
-            *newest = Some(snapshot);
+        for (instance, snapshot) in self.publishing.deliver() {
+            self.journal.note(at_us, || Note::Snapshot { instance, snapshot });
         }
     }
 
     /// Lets a router take the snapshots that came since it last looked.
     fn inform(&mut self, mouth: usize, at_us: u64) {
-        let rule = self.scenario.snapshots;
-        if rule.enabled && rule.period_ms == 0.0 && rule.delay_ms == 0.0 {
-            for i in (0..self.instances.len()).filter(|&i| self.instances[i].up) {
-                let snapshot = self.published(self.instances[i].snapshot(at_us));
-                let number = self.delivered[i].0 + 1;
-                self.delivered[i].0 = number;
-                self.journal
-                    .note(at_us, || Note::Snapshot { instance: i, snapshot: Arc::new(snapshot.clone()) });
-                self.mouths[mouth].take(i, number, || snapshot, instant(at_us));
+        if !self.publishing.at_once() {
+            for (i, number, newest) in self.publishing.newest() {
+                self.mouths[mouth].take(i, number, || newest.clone(), instant(at_us));
             }
             return;
         }
-        for (i, (number, newest)) in self.delivered.iter().enumerate() {
-            if let Some(newest) = newest {
-                self.mouths[mouth].take(i, *number, || Snapshot::clone(newest), instant(at_us));
-            }
+        for i in (0..self.instances.len()).filter(|&i| self.instances[i].up) {
+            let snapshot = self.publishing.state(&self.instances[i], at_us);
+            let number = self.publishing.next_number(i);
+            self.journal.note(at_us, || Note::Snapshot { instance: i, snapshot: Arc::new(snapshot.clone()) });
+            self.mouths[mouth].take(i, number, || snapshot, instant(at_us));
         }
     }
 
     fn arrive(&mut self, item: Option<Box<Item>>, at_us: u64) {
         if item.is_none() {
+            self.drawn.pop_front_if(|drawn_us| *drawn_us == at_us);
             self.draw_arrivals(at_us);
         }
         let Some(item) = item.map(|item| *item).or_else(|| self.traffic.item()) else { return };
@@ -245,7 +254,7 @@ impl<'a> Fleet<'a> {
         self.journal.note(at_us, || Note::Decision { request: number, attempt, decision: decided() });
         match routed {
             Ok(routed) => self.dispatch(number, (item, routed), views, at_us),
-            Err(_) => self.give_up(number, at_us),
+            Err(_) => self.give_up(number, Some(item), at_us),
         }
     }
 
@@ -263,7 +272,7 @@ impl<'a> Fleet<'a> {
         let id = routed.reservation.attempt_id().to_owned();
         let Some(request) = self.requests.get_mut(number) else { return };
         request.decided(&routed.decision, others);
-        (request.instance, request.cached_tokens) = (i, 0);
+        (request.instance, request.cached_tokens) = (Some(i), 0);
         request.reservation = Some(routed.reservation);
         if !instance.up {
             request.item = Some(item);
@@ -318,22 +327,23 @@ impl<'a> Fleet<'a> {
             return;
         }
         self.instances[i].wake_us = None;
-        let mut happenings = std::mem::take(&mut self.happenings);
+        let mut happenings = mem::take(&mut self.happenings);
         self.instances[i].advance(at_us, &mut happenings);
         for happening in happenings.drain(..) {
-            self.happened(happening);
+            self.happened(happening, at_us);
         }
         self.happenings = happenings;
         self.plan_wake(i);
     }
 
-    fn happened(&mut self, happening: Happening) {
+    fn happened(&mut self, happening: Happening, now_us: u64) {
         match happening {
             Happening::Token { id, at_us, output_tokens, last } => {
                 let Some((number, attempt)) = parse_attempt_id(&id) else { return };
                 let Some(request) = self.requests.get(number) else { return };
                 // Routers that have a snapshot need no more of a stream than its first token and its end.
-                if output_tokens > 1 && !last && !self.rests_on_ledgers(request.instance) {
+                let ledgers = |i: usize| self.publishing.leaves_to_ledgers(i, &self.instances[i]);
+                if output_tokens > 1 && !last && !request.instance.is_some_and(ledgers) {
                     return;
                 }
                 let (request, egress_us) = (number, request.egress_us);
@@ -349,26 +359,16 @@ impl<'a> Fleet<'a> {
             Happening::Refused { id } => {
                 if let Some((number, _)) = parse_attempt_id(&id) {
                     self.settle_failed(number);
+                    let item = request_item(&mut self.requests, number);
+                    self.give_up(number, item, now_us);
                 }
             }
         }
     }
 
-    /// Returns whether routers know instance `i` by what they sent and saw alone: no snapshot of its present life
-    /// has come to them, or snapshots come when they are too old to be used.
-    fn rests_on_ledgers(&self, i: usize) -> bool {
-        let rule = self.scenario.snapshots;
-        if rule.enabled && rule.period_ms == 0.0 && rule.delay_ms == 0.0 {
-            return false;
-        }
-        let too_old = rule.period_ms + rule.delay_ms >= PoolConfig::default().stale_after_ms as f64;
-        let newest = self.delivered[i].1.as_ref();
-        !rule.enabled || too_old || newest.is_none_or(|newest| !self.instances[i].lives_in(newest))
-    }
-
     fn token(&mut self, number: usize, attempt: u32, (token, last): (u32, bool), at_us: u64) {
         let Some(request) = self.requests.get_mut(number).filter(|r| r.attempt == attempt) else { return };
-        let (mouth, instance) = (request.mouth, request.instance);
+        let (mouth, Some(instance)) = (request.mouth, request.instance) else { return };
         let usage = last.then(|| request.usage(token));
         let Some(reservation) = &mut request.reservation else { return };
         self.journal.note(at_us, || Note::Token { request: number, last: usage });
@@ -386,13 +386,21 @@ impl<'a> Fleet<'a> {
     }
 
     /// Plans what the end of a request sets free.
-    fn after(&mut self, follow_up: Option<Box<crate::lab::FollowUp>>, at_us: u64) {
+    fn after(&mut self, follow_up: Option<Box<FollowUp>>, at_us: u64) {
         if let Some(follow_up) = follow_up {
             let next_us = at_us + follow_up.after_us;
             if next_us < self.end_us {
                 self.expect(next_us, Some(Box::new(follow_up.item)), at_us);
             }
-        } else if let Some(next_us) = self.traffic.request_ended(at_us).filter(|next| *next < self.end_us) {
+        } else {
+            self.set_free(at_us, 0);
+        }
+    }
+
+    /// Plans the next request of a client that waited for an answer, `pause_us` from now at the earliest.
+    fn set_free(&mut self, at_us: u64, pause_us: u64) {
+        let next_us = self.traffic.request_ended(at_us).map(|next_us| next_us.max(at_us + pause_us));
+        if let Some(next_us) = next_us.filter(|next_us| *next_us < self.end_us) {
             self.expect(next_us, None, at_us);
         }
     }
@@ -409,15 +417,17 @@ impl<'a> Fleet<'a> {
     fn attempt_failed(&mut self, number: usize, at_us: u64) {
         self.settle_failed(number);
         let Some(request) = self.requests.get_mut(number) else { return };
-        let (mouth, instance) = (request.mouth, request.instance);
+        let (mouth, Some(instance)) = (request.mouth, request.instance) else { return };
         request.failed_at.push(instance);
         let again = request.attempt < ATTEMPTS && request.may_be_retried(at_us);
         self.journal.note(at_us, || Note::Failure { request: number, again });
         self.mouths[mouth].pool().report_connect_failure(instance, instant(at_us));
-        match again {
-            true => self.events.push(at_us, Event::Retry(number)),
-            false => self.give_up(number, at_us),
+        if again {
+            self.events.push(at_us, Event::Retry(number));
+            return;
         }
+        let item = request_item(&mut self.requests, number);
+        self.give_up(number, item, at_us);
     }
 
     fn settle_failed(&mut self, number: usize) {
@@ -427,73 +437,26 @@ impl<'a> Fleet<'a> {
         }
     }
 
-    fn give_up(&mut self, number: usize, at_us: u64) {
-        if let Some(request) = self.requests.get_mut(number) {
-            request.item = None;
+    /// Ends a request that nobody will answer. The turns that would have followed fail with it.
+    fn give_up(&mut self, number: usize, item: Option<Box<Item>>, at_us: u64) {
+        let mouth = self.requests.get(number).map_or(0, |request| request.mouth);
+        let mut next = item.and_then(|item| item.follow_up);
+        let mut turn_us = at_us;
+        while let Some(follow_up) = next {
+            let FollowUp { after_us, mut item } = *follow_up;
+            turn_us += after_us;
+            if turn_us >= self.end_us {
+                break;
+            }
+            next = item.follow_up.take();
+            let target = self.traffic.target(item.prompt_tokens);
+            let lost = self.requests.arrive(item, turn_us, target, mouth);
+            drop(request_item(&mut self.requests, lost));
         }
-        self.after(None, at_us);
-    }
-
-    /// Writes down the measured requests, in order of arrival.
-    pub(super) fn records(&self, names: &Names) -> Vec<RequestRecord> {
-        let warmup_us = micros(self.scenario.warmup_s);
-        let measured = self.requests.iter().filter(|request| request.arrived_us() >= warmup_us);
-        measured.map(|request| request.record(names, self.scenario.lambda_per_usd)).collect()
-    }
-
-    /// Gathers what metrics need beside the requests.
-    pub(super) fn facts(&self, names: &Names) -> Facts {
-        let counters: Vec<Counters> = self.instances.iter().map(Instance::counters).collect();
-        let sum = |of: fn(&Counters) -> u64| counters.iter().map(of).sum::<u64>();
-        let steps = |c: &Counters| c.generation_tokens as f64 / (c.steps.max(1)) as f64;
-        let named = names.instances.iter().map(|name| name.to_string());
-        let warmup_us = micros(self.scenario.warmup_s);
-        let decisions: u64 = self.mouths.iter().map(|mouth| mouth.decisions).sum();
-        let estimates: u64 = self.mouths.iter().map(Mouth::estimates).sum();
-        Facts {
-            duration_s: self.scenario.duration_s,
-            warmup_us,
-            cache_hit_rate: ratio(sum(|c| c.prefix_cache_hits), sum(|c| c.prefix_cache_queries)),
-            preemptions: sum(|c| c.preemptions),
-            mean_running: named.zip(counters.iter().map(steps)).collect(),
-            estimates_per_decision: ratio(estimates, decisions),
-            best_utility: self.best_utility(names, warmup_us),
-        }
-    }
-
-    /// Returns the mean over requests of the best model's utility, where that is positive.
-    fn best_utility(&self, names: &Names, warmup_us: u64) -> f64 {
-        let lambda = self.scenario.lambda_per_usd;
-        let best = |request: &super::requests::Request| {
-            let utility = |instance: usize| {
-                let answer = request.answers().get(names.model_of[instance])?;
-                let cost_usd = names.cost_usd(instance, request.prompt_tokens(), 0, answer.output_tokens);
-                Some(answer.score? - lambda * cost_usd)
-            };
-            (0..names.instances.len()).filter_map(utility).fold(0.0, f64::max)
-        };
-        let measured: Vec<f64> =
-            self.requests.iter().filter(|request| request.arrived_us() >= warmup_us).map(best).collect();
-        measured.iter().sum::<f64>() / (measured.len().max(1)) as f64
+        self.set_free(at_us, AFTER_FAILURE_US);
     }
 }
 
-impl Names {
-    /// Takes them from a pool.
-    pub(super) fn of(members: &Members) -> Self {
-        Self {
-            instances: shared(members.specs.iter().map(|spec| spec.id.to_string())),
-            models: shared(members.models.iter().map(|model| model.id.to_string())),
-            model_of: members.specs.iter().map(|spec| spec.model.0).collect(),
-            prices: members.specs.iter().map(|spec| spec.price).collect(),
-        }
-    }
-}
-
-fn ratio(a: u64, b: u64) -> f64 {
-    a as f64 / b.max(1) as f64
-}
-
-fn micros(seconds: f64) -> u64 {
-    (seconds * 1e6).round() as u64
+fn request_item(requests: &mut Requests, number: usize) -> Option<Box<Item>> {
+    requests.get_mut(number).and_then(|request| request.item.take())
 }

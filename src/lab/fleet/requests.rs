@@ -2,7 +2,11 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use super::{clock::instant, journal::Usage};
+use super::{
+    clock::instant,
+    journal::Usage,
+    world::{Members, shared},
+};
 use crate::{
     domain::{Decision, Reason},
     lab::{Answer, Item, RequestRecord},
@@ -18,6 +22,7 @@ pub(super) struct Request {
     task: Arc<str>,
     answers: Arc<[Answer]>,
     prompt_tokens: u32,
+    max_output_tokens: Option<u32>,
     /// The router it came to.
     pub(super) mouth: usize,
     /// Its place in the ledger, while an attempt is under way.
@@ -26,8 +31,8 @@ pub(super) struct Request {
     pub(super) attempt: u32,
     /// Instances that failed it.
     pub(super) failed_at: Vec<usize>,
-    /// The instance of that attempt.
-    pub(super) instance: usize,
+    /// The instance of that attempt; absent: no router found one.
+    pub(super) instance: Option<usize>,
     /// From its batch to the router, microseconds.
     pub(super) egress_us: u64,
     /// Prompt tokens its first admission found cached.
@@ -61,12 +66,13 @@ impl Requests {
             task: Arc::clone(&item.task),
             answers: Arc::clone(&item.answers),
             prompt_tokens: item.prompt_tokens,
+            max_output_tokens: item.max_output_tokens,
             item: Some(Box::new(item)),
             mouth,
             reservation: None,
             attempt: 0,
             failed_at: Vec::new(),
-            instance: 0,
+            instance: None,
             egress_us: 0,
             cached_tokens: 0,
             output_tokens: 0,
@@ -95,7 +101,7 @@ impl Requests {
 
     /// Returns the numbers of the requests that an instance holds.
     pub(super) fn held_by(&self, instance: usize) -> Vec<usize> {
-        let held = |r: &Request| r.instance == instance && r.reservation.is_some();
+        let held = |r: &Request| r.instance == Some(instance) && r.reservation.is_some();
         self.0.iter().enumerate().filter(|(_, r)| held(r)).map(|(number, _)| number).collect()
     }
 
@@ -154,31 +160,50 @@ impl Request {
         self.arrived_us
     }
 
-    /// Returns what each model would have answered.
-    pub(super) fn answers(&self) -> &[Answer] {
-        &self.answers
+    /// Returns when its answer was whole, microseconds; absent: it never was.
+    pub(super) const fn end_us(&self) -> Option<u64> {
+        self.end_us
     }
 
-    /// Returns its prompt tokens.
-    pub(super) const fn prompt_tokens(&self) -> u32 {
-        self.prompt_tokens
+    /// Returns the tokens of its answer.
+    pub(super) const fn output_tokens(&self) -> u32 {
+        self.output_tokens
     }
 
-    /// Writes it down; `cost_usd` is by (model, prompt tokens, cached tokens, output tokens).
+    /// Returns whether its answers have scores.
+    pub(super) fn is_judged(&self) -> bool {
+        self.answers.iter().any(|answer| answer.score.is_some())
+    }
+
+    /// Returns the most utility it could have had on an instance; absent: not judged there, or too long for it.
+    pub(super) fn most_utility(&self, names: &Names, instance: usize, lambda_per_usd: f64) -> Option<f64> {
+        let model = names.model_of[instance];
+        let answer = self.answers.get(model)?;
+        let output = answer.output_tokens.min(self.max_output_tokens.unwrap_or(u32::MAX)).max(1);
+        if self.prompt_tokens >= names.max_model_len_tokens[model] {
+            return None;
+        }
+        let cost = |cached| names.cost_usd(instance, self.prompt_tokens, cached, output);
+        Some(answer.score? - lambda_per_usd * cost(0).min(cost(self.prompt_tokens)))
+    }
+
+    /// Writes it down.
     pub(super) fn record(&self, names: &Names, lambda_per_usd: f64) -> RequestRecord {
         let answered = self.end_us.is_some();
-        let model = names.model_of[self.instance];
-        let score = self.answers.get(model).and_then(|answer| answer.score).filter(|_| answered);
-        let cost_usd = match answered {
-            true => names.cost_usd(self.instance, self.prompt_tokens, self.cached_tokens, self.output_tokens),
-            false => 0.0,
-        };
+        let model = self.instance.map(|instance| names.model_of[instance]);
+        let answer = model.and_then(|model| self.answers.get(model)).filter(|_| answered);
+        let score = answer.and_then(|answer| answer.score);
+        let cost_usd = self.instance.filter(|_| answered).map_or(0.0, |instance| {
+            names.cost_usd(instance, self.prompt_tokens, self.cached_tokens, self.output_tokens)
+        });
         let since = |at_us: u64| instant(at_us).since(instant(self.arrived_us)).as_secs_f64();
         RequestRecord {
             at_us: self.arrived_us,
             task: self.task.to_string(),
-            model: names.models[model].to_string(),
-            instance: names.instances[self.instance].to_string(),
+            model: model.map_or_else(String::new, |model| names.models[model].to_string()),
+            instance: self
+                .instance
+                .map_or_else(String::new, |instance| names.instances[instance].to_string()),
             reason: self.told.reason.map_or_else(String::new, |reason| reason.label().to_owned()),
             prompt_tokens: self.prompt_tokens,
             output_tokens: self.output_tokens,
@@ -189,6 +214,7 @@ impl Request {
             believed_latency_s: self.told.believed_latency_s,
             ttft_s: self.first_us.filter(|_| answered).map(since),
             e2e_s: self.end_us.map(since),
+            judged: self.is_judged(),
             score,
             cost_usd,
             utility: score.map(|score| score - lambda_per_usd * cost_usd),
@@ -203,9 +229,22 @@ pub(super) struct Names {
     /// The model of each instance.
     pub(super) model_of: Vec<usize>,
     pub(super) prices: Vec<crate::domain::Price>,
+    /// The longest sequence of each model.
+    pub(super) max_model_len_tokens: Vec<u32>,
 }
 
 impl Names {
+    /// Takes them from a pool.
+    pub(super) fn of(members: &Members) -> Self {
+        Self {
+            instances: shared(members.specs.iter().map(|spec| spec.id.to_string())),
+            models: shared(members.models.iter().map(|model| model.id.to_string())),
+            model_of: members.specs.iter().map(|spec| spec.model.0).collect(),
+            prices: members.specs.iter().map(|spec| spec.price).collect(),
+            max_model_len_tokens: members.models.iter().map(|model| model.max_model_len_tokens).collect(),
+        }
+    }
+
     /// Returns the cost of an answer on an instance, USD.
     pub(super) fn cost_usd(&self, instance: usize, prompt: u32, cached: u32, output: u32) -> f64 {
         crate::predict::cost_usd(&self.prices[instance], prompt, cached, f64::from(output))

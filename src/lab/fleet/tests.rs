@@ -137,6 +137,125 @@ fn a_journal_holds_what_came_of_every_request_of_one_router() {
     assert!(shared.contains("router_count") && shared.contains('2'), "{shared}");
 }
 
+/// Returns how old the snapshots were that each decision rests on, microseconds, of decisions late enough to have
+/// one.
+fn ages_us(scenario: &Scenario, from_s: f64) -> Vec<u64> {
+    let kept = journal(scenario, &scenario.routers[0], 3, &Supplies::default()).unwrap();
+    let started = kept.entries[0].at;
+    let late = |entry: &&Entry| entry.at.since(started).as_secs_f64() >= from_s;
+    let ages = |entry: &Entry| match &entry.note {
+        Note::Decision { decision: Some(decision), .. } => decision
+            .candidates
+            .iter()
+            .filter(|row| row.source.as_deref() == Some("bea"))
+            .filter_map(|row| row.age_s)
+            .map(|age_s| (age_s * 1e6).round() as u64)
+            .collect(),
+        _ => Vec::new(),
+    };
+    kept.entries.iter().filter(late).flat_map(ages).collect()
+}
+
+#[test]
+fn every_decision_rests_on_a_snapshot_as_old_as_the_rule_says() {
+    let of = |period_ms: f64, delay_ms: f64, change: fn(&mut Scenario)| {
+        let scenario = scenario(|s| {
+            s.warmup_s = 0.0;
+            (s.snapshots.period_ms, s.snapshots.delay_ms) = (period_ms, delay_ms);
+            change(s);
+        });
+        let ages = ages_us(&scenario, 2.0);
+        assert!(ages.len() > 20, "{}", ages.len());
+        ages
+    };
+    let open = |_: &mut Scenario| {};
+    let closed = |s: &mut Scenario| {
+        s.arrivals.name = String::from("closed-loop");
+        s.arrivals.options = json!({"concurrency": 10, "think_s": 0.5}).as_object().cloned().unwrap();
+    };
+    let agentic = |s: &mut Scenario| {
+        s.workload.name = String::from("agentic");
+        s.arrivals.options = json!({"rate_qps": 0.5}).as_object().cloned().unwrap();
+    };
+    for delay_ms in [25.0, 400.0] {
+        let wanted = (delay_ms * 1e3) as u64;
+        assert!(of(0.0, delay_ms, open).iter().all(|age| *age == wanted), "{delay_ms}");
+    }
+    assert!(of(0.0, 0.0, closed).iter().all(|age| *age == 0));
+    for change in [open, closed, agentic] {
+        let ages = of(50.0, 30.0, change);
+        assert!(ages.iter().all(|age| (30_000..80_000).contains(age)), "{:?}", ages.iter().max());
+    }
+    let late = scenario(|s| {
+        closed(s);
+        s.snapshots.delay_ms = 100.0;
+    });
+    let error = run(&late, &late.routers[0], 1, &Supplies::default()).unwrap_err().to_string();
+    assert!(error.contains("snapshots.period_ms") && error.contains("give a period"), "{error}");
+}
+
+#[test]
+fn clients_that_wait_wait_a_while_where_nothing_is_up_and_what_is_lost_is_nobodys() {
+    let run = play(
+        &scenario(|s| {
+            s.arrivals.name = String::from("closed-loop");
+            s.arrivals.options = json!({"concurrency": 10}).as_object().cloned().unwrap();
+            s.keep_requests = 100_000;
+            let down = |model: &str| Failure { instance: format!("{model}-0"), at_s: 5.0, for_s: 5.0 };
+            s.failures = ["qwen3-0.6b", "qwen3-8b", "qwen3-32b"].map(down).into();
+        }),
+        1,
+    );
+    // Ten clients, each failed once by the loss and then about once a second for a few seconds.
+    assert!((20..=200).contains(&run.metrics.failed), "{}", run.metrics.failed);
+    let unplaced = run.requests.iter().filter(|r| r.instance.is_empty()).count() as f64;
+    let placed: f64 = run.metrics.instance_share.values().sum();
+    assert!(unplaced > 0.0 && (placed + unplaced / run.metrics.requests as f64 - 1.0).abs() < 1e-9);
+}
+
+#[test]
+fn turns_that_would_have_followed_a_lost_one_are_lost_with_it() {
+    let down = |s: &mut Scenario| {
+        s.workload.name = String::from("agentic");
+        s.arrivals.options = json!({"rate_qps": 0.5}).as_object().cloned().unwrap();
+        s.warmup_s = 0.0;
+        s.keep_requests = 100_000;
+        let down = |model: &str| Failure { instance: format!("{model}-0"), at_s: 0.0, for_s: 1e3 };
+        s.failures = ["qwen3-0.6b", "qwen3-8b", "qwen3-32b"].map(down).into();
+    };
+    let (lost, whole) = (
+        play(&scenario(down), 2),
+        play(
+            &scenario(|s| {
+                down(s);
+                s.failures.clear();
+            }),
+            2,
+        ),
+    );
+    assert_eq!(lost.metrics.failed, lost.metrics.requests);
+    assert_eq!(lost.metrics.on_time_utility, 0.0);
+    // As many turns are counted, but for those that answering takes past the end.
+    assert!(
+        lost.metrics.requests >= whole.metrics.requests && whole.metrics.requests > 10,
+        "{:?}",
+        whole.metrics
+    );
+}
+
+#[test]
+fn throughput_is_what_is_finished_in_the_measured_time() {
+    let overloaded = play(
+        &scenario(|s| {
+            policy(s, "latency-agnostic");
+            s.arrivals.options = json!({"rate_qps": 20.0}).as_object().cloned().unwrap();
+        }),
+        6,
+    );
+    let m = overloaded.metrics;
+    assert!(m.answers_per_s < 0.8 * m.requests as f64 / 40.0, "{} of {}", m.answers_per_s, m.requests);
+}
+
 #[test]
 fn an_unknown_instance_or_name_is_named() {
     let error = |change: &dyn Fn(&mut Scenario)| {
