@@ -30,6 +30,15 @@ pub struct Job {
     pub key: RunKey,
 }
 
+/// What a sweep chose.
+#[derive(Clone, Debug)]
+pub struct Best {
+    /// The cell under the options that its runs take.
+    pub cell: Cell,
+    /// Their mean OnTimeUtility in the round that decided; `None` without a sweep.
+    pub on_time_utility: Option<f64>,
+}
+
 /// Returns the cells of a scenario: points in the order of their axes, routers in theirs.
 ///
 /// # Errors
@@ -68,42 +77,62 @@ impl Cell {
             .collect()
     }
 
-    /// Returns the runs that try each option set of the router's sweep, set by set; none without a sweep.
+    /// Returns the short runs that try each option set of the router's sweep, set by set; none without a sweep.
     #[must_use]
     pub fn trials(&self) -> Vec<Vec<Job>> {
         let Some(sweep) = &self.router.sweep else { return Vec::new() };
-        let short = Scenario {
-            duration_s: sweep.duration_s,
+        let every: Vec<usize> = (0..sweep.options.len()).collect();
+        self.tries(&every, sweep.duration_s)
+    }
+
+    /// Returns the runs of the second round, as long as the scenario's own, set by set from the best of the short
+    /// round; none where that decides alone. `tried` holds the metrics of [`Cell::trials`] in their order.
+    #[must_use]
+    pub fn finals(&self, tried: &[Vec<Metrics>]) -> Vec<Vec<Job>> {
+        self.tries(&self.finalists(tried), self.scenario.duration_s)
+    }
+
+    /// Returns the cell under its best option set: the one with the highest mean OnTimeUtility in the finals, or
+    /// in the short round where there were none, and the first among equals. `tried` and `finals` hold the metrics
+    /// of [`Cell::trials`] and [`Cell::finals`] in their order.
+    #[must_use]
+    pub fn at_its_best(&self, tried: &[Vec<Metrics>], finals: &[Vec<Metrics>]) -> Best {
+        let last = match finals {
+            [] => best_first(tried).first().map(|(set, mean)| (*set, *mean)),
+            _ => best_first(finals)
+                .first()
+                .and_then(|(place, mean)| Some((*self.finalists(tried).get(*place)?, *mean))),
+        };
+        let options = |(set, _): &(usize, f64)| self.router.sweep.as_ref()?.options.get(*set);
+        let cell = match last.as_ref().and_then(options) {
+            Some(options) => Self { router: self.with(options), ..self.clone() },
+            None => self.clone(),
+        };
+        Best { cell, on_time_utility: last.map(|(_, mean)| mean) }
+    }
+
+    /// Returns the places of the option sets that are tried again, the best of the short round first.
+    fn finalists(&self, tried: &[Vec<Metrics>]) -> Vec<usize> {
+        let most = self.router.sweep.as_ref().map_or(0, |sweep| sweep.finalists);
+        let best: Vec<usize> = best_first(tried).into_iter().map(|(set, _)| set).take(most).collect();
+        if best.len() > 1 { best } else { Vec::new() }
+    }
+
+    /// Returns the runs of some option sets on the sweep's seeds, set by set.
+    fn tries(&self, sets: &[usize], duration_s: f64) -> Vec<Vec<Job>> {
+        let Some(sweep) = &self.router.sweep else { return Vec::new() };
+        let scenario = Scenario {
+            duration_s,
             keep_requests: 0,
             seeds: sweep.seeds.clone(),
             ..Scenario::clone(&self.scenario)
         };
-        let short = Arc::new(short);
+        let scenario = Arc::new(scenario);
         let of = |options: &Map<String, Value>| {
             let router = self.with(options);
-            sweep.seeds.iter().map(|seed| self.job(Arc::clone(&short), &router, *seed)).collect()
+            sweep.seeds.iter().map(|seed| self.job(Arc::clone(&scenario), &router, *seed)).collect()
         };
-        sweep.options.iter().map(of).collect()
-    }
-
-    /// Returns the cell under the option set with the highest mean OnTimeUtility, the first among equals;
-    /// `tried` holds the metrics of [`Cell::trials`] in their order.
-    #[must_use]
-    pub fn at_its_best(&self, tried: &[Vec<Metrics>]) -> Self {
-        let mean = |metrics: &Vec<Metrics>| {
-            metrics.iter().map(|m| m.on_time_utility).sum::<f64>() / metrics.len().max(1) as f64
-        };
-        let mut best: Option<(usize, f64)> = None;
-        for (i, metrics) in tried.iter().enumerate() {
-            if best.is_none_or(|(_, most)| mean(metrics) > most) {
-                best = Some((i, mean(metrics)));
-            }
-        }
-        let options = self.router.sweep.as_ref().zip(best).and_then(|(sweep, (i, _))| sweep.options.get(i));
-        match options {
-            Some(options) => Self { router: self.with(options), ..self.clone() },
-            None => self.clone(),
-        }
+        sets.iter().filter_map(|set| sweep.options.get(*set)).map(of).collect()
     }
 
     fn with(&self, options: &Map<String, Value>) -> RouterChoice {
@@ -124,6 +153,17 @@ impl Cell {
         };
         Job { scenario, router: router.clone(), key }
     }
+}
+
+/// Returns the place of each option set and its mean OnTimeUtility, the highest first, equals in their order.
+fn best_first(tried: &[Vec<Metrics>]) -> Vec<(usize, f64)> {
+    let mean = |metrics: &Vec<Metrics>| {
+        // An empty sum is -0, which `total_cmp` puts below 0.
+        metrics.iter().map(|m| m.on_time_utility).sum::<f64>() / metrics.len().max(1) as f64 + 0.0
+    };
+    let mut sets: Vec<(usize, f64)> = tried.iter().map(mean).enumerate().collect();
+    sets.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+    sets
 }
 
 /// Crosses the axes, the last one fastest; one empty point without any.
@@ -247,10 +287,47 @@ mod tests {
         assert_eq!(trials[1][0].key.options, json!({"alpha": 0.5, "fixed": 3}).as_object().cloned().unwrap());
         assert_eq!((trials[0][0].scenario.duration_s, trials[0][1].key.seed), (30.0, 102));
         let metrics = |u| vec![Metrics { on_time_utility: u, ..Metrics::default() }; 2];
-        let best = cells[1].at_its_best(&[metrics(0.3), metrics(0.4)]);
-        assert_eq!(best.router.policy.options["alpha"], json!(0.5));
-        let best = cells[1].at_its_best(&[metrics(0.4), metrics(0.4)]);
-        assert_eq!(best.router.policy.options["alpha"], json!(0.1));
+        let best = cells[1].at_its_best(&[metrics(0.3), metrics(0.4)], &[]);
+        assert_eq!(best.cell.router.policy.options["alpha"], json!(0.5));
+        assert_eq!(best.on_time_utility, Some(0.4));
+        let best = cells[1].at_its_best(&[metrics(0.0), metrics(-0.0)], &[]);
+        assert_eq!(best.cell.router.policy.options["alpha"], json!(0.1));
+        assert_eq!(cells[0].at_its_best(&[], &[]).on_time_utility, None);
+    }
+
+    #[test]
+    fn the_best_of_the_short_round_are_tried_again_at_full_length() {
+        let of = |finalists: usize| {
+            let mut scenario = scenario();
+            let sweep = scenario.routers[1].sweep.as_mut().unwrap();
+            assert_eq!(sweep.finalists, 3);
+            sweep.finalists = finalists;
+            sweep.options = [0.1, 0.2, 0.3, 0.4]
+                .map(|alpha| json!({"alpha": alpha}).as_object().cloned().unwrap())
+                .into();
+            scenario.keep_requests = 5;
+            cells(&scenario, &none()).unwrap().swap_remove(1)
+        };
+        let metrics = |u| vec![Metrics { on_time_utility: u, ..Metrics::default() }; 2];
+        let tried = [0.1, 0.4, 0.3, 0.4].map(metrics);
+        let cell = of(3);
+        let finals = cell.finals(&tried);
+        let alphas: Vec<_> = finals.iter().map(|set| set[0].key.options["alpha"].as_f64().unwrap()).collect();
+        assert_eq!(alphas, [0.2, 0.4, 0.3]);
+        let seeds: Vec<u64> = finals[0].iter().map(|job| job.key.seed).collect();
+        assert_eq!(seeds, [101, 102]);
+        assert_eq!((finals[0][0].scenario.duration_s, finals[0][0].scenario.keep_requests), (60.0, 0));
+        assert_ne!(finals[0][0].key.digest, cell.trials()[1][0].key.digest);
+        let taken = |cell: &Cell, finals: &[Vec<Metrics>]| {
+            cell.at_its_best(&tried, finals).cell.router.policy.options["alpha"].as_f64().unwrap()
+        };
+        assert_eq!(taken(&cell, &[0.1, 0.2, 0.3].map(metrics)), 0.3);
+        assert_eq!(taken(&cell, &[0.2, 0.3, 0.3].map(metrics)), 0.4);
+        assert_eq!(of(9).finals(&tried).len(), 4);
+        for alone in [0, 1] {
+            assert!(of(alone).finals(&tried).is_empty());
+            assert_eq!(taken(&of(alone), &[]), 0.2);
+        }
     }
 
     #[test]

@@ -220,16 +220,21 @@ pub struct RouterChoice {
     pub sweep: Option<Sweep>,
 }
 
-/// A search over a policy's options before it is compared.
+/// A search over a policy's options before it is compared, in two rounds: short trials flatter options under
+/// which queues grow slowly, so the best of them are tried again for as long as the runs will last.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sweep {
     /// The option sets to try.
     pub options: Vec<Map<String, Value>>,
-    /// Measured virtual time of each trial, seconds.
+    /// Measured virtual time of each trial of the short round, seconds.
     pub duration_s: f64,
-    /// Its seeds.
+    /// The seeds of both rounds.
     pub seeds: Vec<u64>,
+    /// So many of the best option sets are tried again for the scenario's own duration, and the best of those is
+    /// taken; with 0 or 1 the short round decides.
+    #[serde(default = "finalists")]
+    pub finalists: usize,
 }
 
 impl Scenario {
@@ -259,6 +264,10 @@ const fn lambda() -> f64 {
 
 const fn one() -> u32 {
     1
+}
+
+const fn finalists() -> usize {
+    3
 }
 
 fn seeds() -> Vec<u64> {

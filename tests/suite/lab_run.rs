@@ -48,11 +48,29 @@ fn the_same_seed_gives_the_same_bytes_whatever_the_cores_and_interruptions() {
     let whole = results(folder, "one");
     assert_eq!(whole.lines().count(), 2 * 2 * 2);
     assert!(whole == results(folder, "two"), "{whole}");
+    let trials = results(folder, "one/trials");
+    // At each of two points, two sets in the short round and both again at full length.
+    let lasting = |s: &str| trials.matches(&format!("\"duration_s\":{s},\"warmup_s\"")).count();
+    assert_eq!((trials.lines().count(), lasting("5.0"), lasting("10.0")), (8, 4, 4));
+    assert!(trials == results(folder, "two/trials"), "{trials}");
     // Half of the lines are lost, and one is cut: they are made again.
     let half = whole.len() / 2;
     fs::write(folder.join("two/small.jsonl"), &whole[..half]).unwrap();
     ran(folder, &["lab", "run", "small.yaml", "--results", "two"]);
     assert!(whole == results(folder, "two"), "{whole}");
+    // An interruption amid the finals leaves a journal, its last line cut.
+    for lines in [3, 6] {
+        let kept: Vec<&str> = trials.lines().take(lines).collect();
+        fs::remove_file(folder.join("two/trials/small.jsonl")).unwrap();
+        fs::write(folder.join("two/trials/small.jsonl.part"), format!("{}\n{{\"key\"", kept.join("\n")))
+            .unwrap();
+        ran(folder, &["lab", "run", "small.yaml", "--results", "two", "--jobs", "2"]);
+        assert!(trials == results(folder, "two/trials"), "{trials}");
+        assert!(whole == results(folder, "two"), "{whole}");
+    }
+    let played = fs::metadata(folder.join("two/trials/small.jsonl")).unwrap().len();
+    ran(folder, &["lab", "run", "small.yaml", "--results", "two", "--routers", "bear"]);
+    assert_eq!(fs::metadata(folder.join("two/trials/small.jsonl")).unwrap().len(), played);
 }
 
 #[test]

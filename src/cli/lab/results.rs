@@ -1,7 +1,7 @@
 //! The lines of finished runs on disk: one file a scenario, in the order of its grid, resumable.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, BTreeSet, HashMap},
     fs::{self, File, OpenOptions},
     io::{BufRead, BufReader, BufWriter, Write},
     path::{Path, PathBuf},
@@ -121,12 +121,22 @@ impl Results {
     ///
     /// A router that ran at a point of this grid under other options has no place beside these: its lines go.
     pub(super) fn finish(&mut self, keys: &[RunKey]) -> anyhow::Result<()> {
-        let told = || format!("cannot write {}", self.path.display());
         let digests: BTreeMap<String, &str> =
             keys.iter().map(|key| (cell(key), key.digest.as_str())).collect();
-        let stays = |key: &RunKey| digests.get(&cell(key)).is_none_or(|digest| *digest == key.digest);
-        let mut order: Vec<String> = keys.iter().map(identity).collect();
-        let listed: std::collections::BTreeSet<String> = order.iter().cloned().collect();
+        self.write(keys, |key| digests.get(&cell(key)).is_none_or(|digest| *digest == key.digest))
+    }
+
+    /// Writes the lines of these trials in this order, each once, then all other lines that were there: a router
+    /// is tried at one point under many options and durations.
+    pub(super) fn finish_trials(&mut self, keys: &[RunKey]) -> anyhow::Result<()> {
+        self.write(keys, |_| true)
+    }
+
+    fn write(&mut self, keys: &[RunKey], stays: impl Fn(&RunKey) -> bool) -> anyhow::Result<()> {
+        let told = || format!("cannot write {}", self.path.display());
+        let mut listed = BTreeSet::new();
+        let mut order: Vec<String> =
+            keys.iter().map(identity).filter(|id| listed.insert(id.clone())).collect();
         let others = self.order.iter().filter(|id| !listed.contains(*id) && stays(&self.done[*id].key));
         order.extend(others.cloned());
         let new = self.path.with_extension("jsonl.new");

@@ -19,7 +19,7 @@ use crate::{
     lab::{
         Fingerprints, Metrics, RunKey, RunLine, Scenario, Setting,
         fleet::{self, Supplies},
-        grid::{self, Cell, Job},
+        grid::{self, Best, Cell, Job},
     },
 };
 
@@ -153,24 +153,54 @@ fn play_one(
     let world = cells.first().map_or("", Cell::world);
     let mut trials = Results::open(&folder.join(TRIALS), &scenario.name, world)?;
     let mut results = Results::open(folder, &scenario.name, world)?;
-    let tried: Vec<Vec<Vec<Job>>> = cells.iter().map(Cell::trials).collect();
-    let trial_jobs: Vec<Job> = tried.iter().flatten().flatten().cloned().collect();
     let workers = how.workers();
-    if !trial_jobs.is_empty() {
-        play_jobs(&format!("{} (options)", scenario.name), &trial_jobs, &mut trials, (workers, supplies))?;
+    let best = sweep(&scenario.name, &cells, &mut trials, (workers, supplies))?;
+    let jobs: Vec<Job> = best.iter().flat_map(|best| best.cell.jobs()).collect();
+    play_jobs(&scenario.name, &jobs, &mut results, (workers, supplies))?;
+    results.finish(&keys(&jobs))
+}
+
+/// Plays both rounds of every sweep and returns the cells under their best options.
+fn sweep(
+    name: &str,
+    cells: &[Cell],
+    trials: &mut Results,
+    with: (usize, &Supplies),
+) -> anyhow::Result<Vec<Best>> {
+    let short: Vec<Vec<Vec<Job>>> = cells.iter().map(Cell::trials).collect();
+    let tried = play_round(&format!("{name} (options)"), &short, trials, with)?;
+    let long: Vec<Vec<Vec<Job>>> = cells.iter().zip(&tried).map(|(cell, tried)| cell.finals(tried)).collect();
+    let finals = play_round(&format!("{name} (finalists)"), &long, trials, with)?;
+    let jobs: Vec<Job> = short.into_iter().chain(long).flatten().flatten().collect();
+    if !jobs.is_empty() {
+        trials.finish_trials(&keys(&jobs))?;
+    }
+    let rounds = tried.iter().zip(&finals);
+    Ok(cells.iter().zip(rounds).map(|(cell, (tried, finals))| cell.at_its_best(tried, finals)).collect())
+}
+
+/// Plays one round of the sweeps and returns its metrics: cell by cell, set by set, seed by seed.
+fn play_round(
+    name: &str,
+    round: &[Vec<Vec<Job>>],
+    trials: &mut Results,
+    with: (usize, &Supplies),
+) -> anyhow::Result<Vec<Vec<Vec<Metrics>>>> {
+    let jobs: Vec<Job> = round.iter().flatten().flatten().cloned().collect();
+    if !jobs.is_empty() {
+        play_jobs(name, &jobs, trials, with)?;
     }
     let metrics = |jobs: &Vec<Job>| -> Vec<Metrics> {
         jobs.iter().filter_map(|job| trials.get(&job.key)).map(|line| line.metrics).collect()
     };
-    let at_best = cells.iter().zip(&tried).map(|(cell, sets)| {
-        let sets: Vec<Vec<Metrics>> = sets.iter().map(metrics).collect();
-        cell.at_its_best(&sets)
-    });
-    let jobs: Vec<Job> = at_best.flat_map(|cell| cell.jobs()).collect();
-    play_jobs(&scenario.name, &jobs, &mut results, (workers, supplies))
+    Ok(round.iter().map(|sets| sets.iter().map(metrics).collect()).collect())
 }
 
-/// Plays the runs that have no line yet and writes all of them in their order.
+fn keys(jobs: &[Job]) -> Vec<RunKey> {
+    jobs.iter().map(|job| job.key.clone()).collect()
+}
+
+/// Plays the runs that have no line yet.
 fn play_jobs(
     name: &str,
     jobs: &[Job],
@@ -203,8 +233,7 @@ fn play_jobs(
         anyhow::Ok(())
     })?;
     bar.finish_and_clear();
-    let keys: Vec<RunKey> = jobs.iter().map(|job| job.key.clone()).collect();
-    results.finish(&keys)
+    Ok(())
 }
 
 fn one(job: &Job, supplies: &Supplies) -> anyhow::Result<RunLine> {

@@ -66,6 +66,19 @@ fn other_seeds_and_routers_stay_and_a_routers_former_options_go() {
 }
 
 #[test]
+fn trials_under_other_options_stay_beside_each_other_each_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let tried = ["short a", "short b", "long b"].map(|digest| line("score", digest, 9));
+    let mut results = open(folder.path());
+    tried.iter().for_each(|line| results.add(line).unwrap());
+    results.finish_trials(&keys(&[&tried[..], &tried[2..]].concat())).unwrap();
+    let told = |digest: &str| (format!("score {digest}"), 9);
+    assert_eq!(written(folder.path()), ["short a", "short b", "long b"].map(told));
+    open(folder.path()).finish_trials(&keys(&tried[1..2])).unwrap();
+    assert_eq!(written(folder.path()), ["short b", "short a", "long b"].map(told));
+}
+
+#[test]
 fn runs_of_another_world_or_version_are_refused_and_stay_where_they_are() {
     let folder = tempfile::tempdir().unwrap();
     let mut results = open(folder.path());
