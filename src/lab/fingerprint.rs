@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 use super::{PredictorChoice, RouterChoice, Scenario, data_files, fleet::Supplies};
 use crate::{predict::digest::hex, truth::ProfileEntry};
 
-/// Goes up with every change that lets the same scenario measure something else.
-const VERSION: u32 = 1;
+/// Digest of the sources that decide what runs measure, by build.rs.
+const SOURCES: &str = env!("BEAR_LAB_SOURCES");
 
 /// Digests of the data files and predictors that scenarios name.
 #[derive(Clone, Debug, Default)]
@@ -43,12 +43,12 @@ impl Fingerprints {
         self.digest(&Scenario { routers: Vec::new(), ..scenario.clone() })
     }
 
-    /// Digests a scenario and what stands behind its names, in twelve hexadecimal digits.
+    /// Digests a scenario, what stands behind its names, and the code that plays it, in twelve hexadecimal digits.
     fn digest(&self, scenario: &Scenario) -> String {
         let bare =
             Scenario { about: String::new(), seeds: Vec::new(), axes: BTreeMap::new(), ..scenario.clone() };
         let mut sha = Sha256::new();
-        sha.update(VERSION.to_le_bytes());
+        sha.update(SOURCES);
         sha.update(serde_json::to_string(&bare).unwrap_or_default());
         for entry in bare.pool.iter().filter_map(|model| ProfileEntry::find(&model.profile)) {
             sha.update(entry.truth);

@@ -42,7 +42,7 @@ pub struct Best {
 /// Returns the cells of a scenario: points in the order of their axes, routers in theirs.
 ///
 /// # Errors
-/// [`LabError::Invalid`] where an axis names no key of a scenario or a value does not fit there.
+/// [`LabError::Invalid`] where an axis names no key of a scenario or a value does not fit there or breaks a rule.
 pub fn cells(scenario: &Scenario, prints: &Arc<Fingerprints>) -> Result<Vec<Cell>, LabError> {
     let mut cells = Vec::new();
     let world: Arc<str> = prints.of_world(scenario).into();
@@ -196,7 +196,12 @@ fn place(scenario: &Scenario, point: &BTreeMap<String, Value>) -> Result<Scenari
     for (key, to) in point {
         set(&mut value, key, to).map_err(|rule| invalid(key, rule))?;
     }
-    serde_json::from_value(value).map_err(|source| invalid(&keys(), format!("does not fit: {source}")))
+    let placed: Scenario = serde_json::from_value(value)
+        .map_err(|source| invalid(&keys(), format!("does not fit: {source}")))?;
+    let values: Vec<String> = point.iter().map(|(key, to)| format!("{key} = {to}")).collect();
+    let with = if values.is_empty() { "" } else { " with " };
+    placed.check(&format!("{}{with}{}", scenario.name, values.join(", ")))?;
+    Ok(placed)
 }
 
 /// Sets the value under a dotted key, making the objects on the way.
@@ -338,5 +343,8 @@ mod tests {
         assert!(error.contains("snapshots.delay") && error.contains("unknown field"), "{error}");
         wrong.axes = [(String::from("duration_s.x"), vec![json!(3)])].into();
         assert!(cells(&wrong, &none()).unwrap_err().to_string().contains("duration_s.x"));
+        wrong.axes = [(String::from("snapshots.delay_ms"), vec![json!(3), json!(-3)])].into();
+        let error = cells(&wrong, &none()).unwrap_err().to_string();
+        assert!(error.contains("grid with snapshots.delay_ms = -3: `snapshots.delay_ms` is -3"), "{error}");
     }
 }

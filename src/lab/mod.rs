@@ -5,6 +5,7 @@
 //! router through it and yields one [`RunLine`]. Everything is a function of the scenario and its seed.
 
 pub mod arrivals;
+mod check;
 pub mod figures;
 mod fingerprint;
 pub mod fleet;

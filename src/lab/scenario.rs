@@ -241,20 +241,12 @@ impl Scenario {
     /// Parses a scenario; `place` names it in errors.
     ///
     /// # Errors
-    /// [`LabError::Parse`] says where and why.
+    /// [`LabError::Parse`] says where and why; [`LabError::Invalid`] names a key whose value breaks a rule.
     pub fn parse(text: &str, place: &str) -> Result<Self, LabError> {
         let scenario: Self = serde_saphyr::from_str(text)
             .map_err(|source| LabError::Parse { place: place.to_owned(), source: Box::new(source) })?;
-        let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-        match !scenario.name.is_empty() && scenario.name.chars().all(plain) {
-            true => Ok(scenario),
-            // It names the files of results.
-            false => Err(LabError::Invalid {
-                place: place.to_owned(),
-                key: String::from("name"),
-                rule: format!("is `{}`; it may hold small letters, digits and `-`", scenario.name),
-            }),
-        }
+        scenario.check(place)?;
+        Ok(scenario)
     }
 }
 

@@ -146,3 +146,22 @@ fn what_cannot_be_played_is_said() {
     assert!(String::from_utf8_lossy(&output.stdout).contains("poisson"));
     assert_eq!(bear(folder, &["lab", "run", "--seeds", "0"]).status.code(), Some(2));
 }
+
+#[test]
+fn a_sweep_without_a_positive_utility_is_warned_of() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("small.yaml"), SCENARIO).unwrap();
+    let told = |file: &str, results: &str| {
+        let output = bear(folder, &["lab", "run", file, "--results", results]);
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{stderr}");
+        stderr
+    };
+    assert!(!told("small.yaml", "one").contains("warning"));
+    let dear = SCENARIO.replace("duration_s: 10", "duration_s: 10\nlambda_per_usd: 1000000000");
+    fs::write(folder.join("dear.yaml"), dear).unwrap();
+    let stderr = told("dear.yaml", "two");
+    assert!(stderr.contains("scenario `small`") && stderr.contains("router `score`"), "{stderr}");
+    assert!(stderr.contains("at 2 of 2 points") && !stderr.contains("router `bear`"), "{stderr}");
+}

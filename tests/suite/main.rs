@@ -12,6 +12,7 @@ mod gateway_traces;
 mod lab_commands;
 mod lab_data;
 mod lab_run;
+mod lab_sources;
 mod parity;
 mod predict;
 mod replay;

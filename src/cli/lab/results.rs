@@ -70,8 +70,8 @@ impl Results {
             };
             if run.key.world != world {
                 bail!(
-                    "{} holds runs under other settings (line {number}: {} s measured, λ {}, router `{}`); runs that \
-                     cannot be compared do not share a file {HINT}",
+                    "{} holds runs under other settings, or of another version of bear (line {number}: {} s measured, \
+                     λ {}, router `{}`); runs that cannot be compared do not share a file {HINT}",
                     file.display(),
                     run.setting.duration_s,
                     run.setting.lambda_per_usd,

@@ -1,6 +1,7 @@
 //! `bear lab run`: plays scenarios on every core and keeps one line a run.
 
 use std::{
+    collections::BTreeMap,
     path::{Path, PathBuf},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
@@ -30,7 +31,7 @@ const TRIALS: &str = "trials";
 ///
 /// Results are JSON lines, one file a scenario; an interrupted command goes on where it stopped, and runs
 /// that are there already are not played again. Runs under other settings (another duration, λ, pool, data,
-/// predictor) cannot be compared and are refused in the same file.
+/// predictor) or of another version of bear cannot be compared and are refused in the same file.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Built-in scenarios by name, or YAML files; absent: every built-in one.
@@ -155,6 +156,9 @@ fn play_one(
     let mut results = Results::open(folder, &scenario.name, world)?;
     let workers = how.workers();
     let best = sweep(&scenario.name, &cells, &mut trials, (workers, supplies))?;
+    for warning in worthless(&best) {
+        eprintln!("warning: scenario `{}`: {warning}", scenario.name);
+    }
     let jobs: Vec<Job> = best.iter().flat_map(|best| best.cell.jobs()).collect();
     play_jobs(&scenario.name, &jobs, &mut results, (workers, supplies))?;
     results.finish(&keys(&jobs))
@@ -194,6 +198,23 @@ fn play_round(
         jobs.iter().filter_map(|job| trials.get(&job.key)).map(|line| line.metrics).collect()
     };
     Ok(round.iter().map(|sets| sets.iter().map(metrics).collect()).collect())
+}
+
+/// Returns a warning for each router whose sweep found no option set of positive utility at some points.
+fn worthless(best: &[Best]) -> Vec<String> {
+    let mut points: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+    for (best, utility) in best.iter().filter_map(|best| Some((best, best.on_time_utility?))) {
+        let (bad, all) = points.entry(&best.cell.router.label).or_default();
+        *bad += usize::from(utility <= 0.0);
+        *all += 1;
+    }
+    let warn = |(router, (bad, all)): (&str, (usize, usize))| {
+        format!(
+            "no option set in the sweep of router `{router}` had a positive OnTimeUtility at {bad} of {all} points; \
+             its runs there say little (hint: widen its `sweep.options`, or lower the load)"
+        )
+    };
+    points.into_iter().filter(|(_, (bad, _))| *bad > 0).map(warn).collect()
 }
 
 fn keys(jobs: &[Job]) -> Vec<RunKey> {

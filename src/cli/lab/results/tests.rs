@@ -87,6 +87,7 @@ fn runs_of_another_world_or_version_are_refused_and_stay_where_they_are() {
     let error = |world: &str| Results::open(folder.path(), "s", world).err().unwrap().to_string();
     let told = error("v");
     assert!(told.contains("line 1") && told.contains("--fresh") && told.contains("1200 s"), "{told}");
+    assert!(told.contains("another version of bear"), "{told}");
     let file = folder.path().join("s.jsonl");
     let text = fs::read_to_string(&file).unwrap();
     fs::write(&file, format!("{{\"key\": 1}}\n{text}")).unwrap();
