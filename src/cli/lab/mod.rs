@@ -8,6 +8,7 @@ mod results;
 mod run;
 mod supplies;
 pub mod tune;
+mod workers;
 
 use clap::{Parser, Subcommand};
 

@@ -3,8 +3,7 @@
 use std::{
     collections::BTreeMap,
     path::{Path, PathBuf},
-    sync::{Arc, Mutex, PoisonError, mpsc},
-    thread,
+    sync::Arc,
 };
 
 use anyhow::{Context, bail};
@@ -13,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::{
     results::Results,
     supplies::{self, SCENARIOS},
+    workers,
 };
 use crate::{
     cli::print,
@@ -137,11 +137,6 @@ impl Play {
             None => Ok(()),
         }
     }
-
-    fn workers(&self) -> usize {
-        let cores = || thread::available_parallelism().map_or(1, usize::from);
-        self.jobs.map_or_else(cores, usize::from)
-    }
 }
 
 fn play_one(
@@ -154,7 +149,7 @@ fn play_one(
     let world = cells.first().map_or("", Cell::world);
     let mut trials = Results::open(&folder.join(TRIALS), &scenario.name, world)?;
     let mut results = Results::open(folder, &scenario.name, world)?;
-    let workers = how.workers();
+    let workers = workers::count(how.jobs);
     let best = sweep(&scenario.name, &cells, &mut trials, (workers, supplies))?;
     for warning in worthless(&best) {
         eprintln!("warning: scenario `{}`: {warning}", scenario.name);
@@ -230,29 +225,16 @@ fn play_jobs(
 ) -> anyhow::Result<()> {
     let missing: Vec<&Job> = jobs.iter().filter(|job| !results.has(&job.key)).collect();
     let bar = progress(name, jobs.len(), jobs.len() - missing.len());
-    let queue = Mutex::new(missing.into_iter());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    thread::scope(|scope| {
-        let (finished, lines) = mpsc::channel();
-        for _ in 0..workers {
-            let finished = finished.clone();
-            scope.spawn(move || {
-                while let Some(job) = next() {
-                    let line = one(job, supplies);
-                    let failed = line.is_err();
-                    if finished.send(line).is_err() || failed {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(finished);
-        for line in lines {
+    workers::on_each(
+        &missing,
+        workers,
+        |job| one(job, supplies),
+        |_, line| {
             results.add(&line?)?;
             bar.inc(1);
-        }
-        anyhow::Ok(())
-    })?;
+            anyhow::Ok(())
+        },
+    )?;
     bar.finish_and_clear();
     Ok(())
 }

@@ -1,10 +1,9 @@
 //! `bear lab tune`: the λ, δ and options that serve a stated goal best, with what they trade.
 
 use std::{
+    convert::Infallible,
     fmt::Write as _,
     io::{self, IsTerminal as _},
-    sync::{Mutex, PoisonError, mpsc},
-    thread,
     time::Duration,
 };
 
@@ -13,7 +12,7 @@ use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use super::supplies;
+use super::{supplies, workers};
 
 use crate::{
     cli::print,
@@ -85,25 +84,10 @@ fn in_parallel(
     workers: usize,
     play: impl Fn(&Run) -> Result<Metrics, LabError> + Sync,
 ) -> Result<Vec<Metrics>, LabError> {
-    let queue = Mutex::new(runs.iter().enumerate());
-    let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let mut played: Vec<(usize, Result<Metrics, LabError>)> = thread::scope(|scope| {
-        let (finished, results) = mpsc::channel();
-        for _ in 0..workers.clamp(1, runs.len().max(1)) {
-            let (finished, next, play) = (finished.clone(), &next, &play);
-            scope.spawn(move || {
-                while let Some((i, run)) = next() {
-                    let metrics = play(run);
-                    let failed = metrics.is_err();
-                    // Runs are taken in order, so whatever comes before a failed one is being played.
-                    if finished.send((i, metrics)).is_err() || failed {
-                        return;
-                    }
-                }
-            });
-        }
-        drop(finished);
-        results.iter().collect()
+    let mut played: Vec<(usize, Result<Metrics, LabError>)> = Vec::with_capacity(runs.len());
+    let Ok(()) = workers::on_each(runs, workers, play, |i, metrics| {
+        played.push((i, metrics));
+        Ok::<(), Infallible>(())
     });
     played.sort_by_key(|(i, _)| *i);
     played.into_iter().map(|(_, metrics)| metrics).collect()
@@ -131,8 +115,7 @@ pub fn run(args: Args) -> anyhow::Result<()> {
         seeds: args.seeds.map_or_else(|| scenario.seeds.clone(), |seeds| (1..=seeds).collect()),
     };
     let progress = progress();
-    let cores = || thread::available_parallelism().map_or(1, usize::from);
-    let workers = args.jobs.map_or_else(cores, usize::from);
+    let workers = workers::count(args.jobs);
     let mut counted = |runs: &[Run]| {
         in_parallel(runs, workers, |run| {
             let metrics = simulate(run, &supplies);
@@ -429,7 +412,7 @@ routers:
         let runs: Vec<Run> = (0..40).map(|seed| Run { scenario: scenario(), seed }).collect();
         let play = |run: &Run| {
             // Even seeds take longer.
-            thread::sleep(Duration::from_micros(if run.seed.is_multiple_of(2) { 300 } else { 0 }));
+            std::thread::sleep(Duration::from_micros(if run.seed.is_multiple_of(2) { 300 } else { 0 }));
             Ok(Metrics { requests: run.seed, ..Metrics::default() })
         };
         for workers in [0, 1, 7, 100] {
