@@ -1,9 +1,14 @@
 //! Options of named variants: parsed, refused with their key, and searched for the files that they name.
 
+use std::{collections::BTreeMap, sync::Arc};
+
 use serde::{de::DeserializeOwned, de::Error as _};
 use serde_json::{Map, Value};
 
-use super::{LabError, arrivals::Files};
+use super::LabError;
+
+/// Files handed in by the name that options give them, unpacked.
+pub type Files = BTreeMap<String, Arc<[u8]>>;
 
 /// The key whose text names a data file, wherever it stands in a variant's options.
 const FILE_KEY: &str = "file";

@@ -6,7 +6,10 @@
 
 use serde::Deserialize;
 
-use super::{LabError, arrivals::Files, options};
+use super::{
+    LabError,
+    options::{self, Files},
+};
 
 /// One recorded request.
 #[derive(Clone, Debug, Default, PartialEq)]

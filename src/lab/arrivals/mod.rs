@@ -5,8 +5,6 @@ mod mmpp2;
 mod poisson;
 mod trace;
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use rand::RngCore;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -29,8 +27,7 @@ pub trait Arrivals: Send {
     }
 }
 
-/// Files handed in by the name that options give them, unpacked.
-pub type Files = BTreeMap<String, Arc<[u8]>>;
+pub use super::options::Files;
 
 /// Makes a process from its options and the files they name.
 pub type Build = fn(&Map<String, Value>, &Files) -> Result<Box<dyn Arrivals>, LabError>;

@@ -2,9 +2,8 @@
 //! utility there was to have.
 
 use super::{
-    instance::Instance,
+    mark::Mark,
     micros,
-    mouth::Mouth,
     play::Fleet,
     requests::{Names, Request},
 };
@@ -12,25 +11,6 @@ use crate::{
     engine::Counters,
     lab::{RequestRecord, measure::Facts},
 };
-
-/// Every counter at one moment.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Mark {
-    instances: Vec<Counters>,
-    decisions: u64,
-    estimates: u64,
-}
-
-impl Mark {
-    /// Reads them.
-    pub(super) fn of(instances: &[Instance], mouths: &[Mouth]) -> Self {
-        Self {
-            instances: instances.iter().map(Instance::counters).collect(),
-            decisions: mouths.iter().map(|mouth| mouth.decisions).sum(),
-            estimates: mouths.iter().map(Mouth::estimates).sum(),
-        }
-    }
-}
 
 impl Fleet<'_> {
     /// Writes down the measured requests, in order of arrival.

@@ -7,6 +7,7 @@ mod events;
 mod handicap;
 mod instance;
 mod journal;
+mod mark;
 mod mouth;
 mod play;
 mod publishing;

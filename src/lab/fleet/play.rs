@@ -10,11 +10,11 @@ use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 
 use super::{
-    accounts::Mark,
     clock::{VirtualClock, instant},
     events::{Event, Events},
     instance::Instance,
     journal::{Keeper, Note},
+    mark::Mark,
     micros,
     mouth::{Mouth, Try, parse_attempt_id},
     publishing::{Publishing, TooLate},

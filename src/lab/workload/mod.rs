@@ -20,7 +20,10 @@ use serde_json::{Map, Value};
 
 pub use means::{MeanAnswer, mean_answers};
 
-use super::{Item, LabError, arrivals::Files, options};
+use super::{
+    Item, LabError,
+    options::{self, Files},
+};
 use crate::truth::Profile;
 
 /// What this kind of variant is called in errors.

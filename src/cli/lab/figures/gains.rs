@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::{
-    list::Inputs,
+    inputs::Inputs,
     look,
     routing::{RATE, line, rate, seeds, spread},
 };

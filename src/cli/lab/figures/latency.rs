@@ -1,6 +1,6 @@
 //! Figures of estimates against truth: 4, 5 and 19.
 
-use super::{list::Inputs, look, routing::rate};
+use super::{inputs::Inputs, look, routing::rate};
 use crate::{
     calibrate::Sample,
     domain::BatchTimeCoefficients,
@@ -115,9 +115,7 @@ pub(super) fn beliefs_by_router(inputs: &Inputs) -> Option<Picture> {
         found.extend(prefill(&runs));
     }
     found.sort_by_key(|belief| look::rank(&belief.router));
-    let mut models: Vec<String> = found.iter().flat_map(|b| b.models.keys().cloned()).collect();
-    look::by_size(&mut models);
-    models.dedup();
+    let models = look::by_size(found.iter().flat_map(|b| b.models.keys()));
     let panels: Vec<Panel> = found.iter().filter_map(|belief| believed(belief, &models)).collect();
     let legend = models
         .iter()
@@ -140,10 +138,7 @@ pub(super) fn beliefs_by_router(inputs: &Inputs) -> Option<Picture> {
 /// The prefill-throughput estimate of what BEAR chose.
 fn prefill(runs: &Runs<'_>) -> Option<Belief> {
     let runs = runs.router("bear");
-    let mut models: Vec<String> =
-        runs.lines().iter().flat_map(|l| l.requests.iter().map(|r| r.model.clone())).collect();
-    models.sort();
-    models.dedup();
+    let models = look::by_size(runs.lines().iter().flat_map(|l| l.requests.iter().map(|r| &r.model)));
     let pairs = models.into_iter().map(|m| (m.clone(), estimates(&runs, "prefill-throughput", &m)));
     let models: std::collections::BTreeMap<String, Pairs> =
         pairs.filter(|(_, p)| !p.points.is_empty()).collect();

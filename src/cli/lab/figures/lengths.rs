@@ -1,6 +1,6 @@
 //! Figures of how long prompts and answers are: 12 and 13.
 
-use super::{list::Inputs, look};
+use super::{inputs::Inputs, look};
 use crate::{
     draw::{Axis, Ink, Key, Mark, Panel, Picture, Scale, Shape},
     lab::figures::{self, Runs},
@@ -55,9 +55,7 @@ pub(super) fn prompts(inputs: &Inputs) -> Option<Picture> {
 /// Figure 13.
 pub(super) fn answers(inputs: &Inputs) -> Option<Picture> {
     let (_, answers) = figures::lengths(&unchosen(inputs));
-    let mut models: Vec<String> = answers.iter().map(|l| l.model.clone()).collect();
-    look::by_size(&mut models);
-    models.dedup();
+    let models = look::by_size(answers.iter().map(|l| &l.model));
     let mut tasks: Vec<&str> = answers.iter().map(|l| l.task.as_str()).collect();
     tasks.sort_by_key(|name| look::TASKS.iter().position(|(known, ..)| known == name));
     tasks.dedup();

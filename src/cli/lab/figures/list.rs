@@ -1,18 +1,7 @@
 //! Every figure, by its number among the paper's captions.
 
-use super::{gains, latency, lengths, routing};
-use crate::{
-    draw::Picture,
-    lab::{RunLine, figures::Pairs},
-};
-
-/// What figures are made from.
-pub(super) struct Inputs {
-    /// Every run.
-    pub(super) lines: Vec<RunLine>,
-    /// Batch times of the smallest model's engine, observed and predicted by eq. 12, seconds.
-    pub(super) batches: Pairs,
-}
+use super::{gains, inputs::Inputs, latency, lengths, routing};
+use crate::draw::Picture;
 
 /// One figure.
 pub(super) struct FigureEntry {
@@ -82,7 +71,8 @@ pub(super) const FIGURES: &[FigureEntry] = &[
     FigureEntry {
         number: 12,
         scenarios: &["requests"],
-        caption: "How long prompts are, by task: the share of requests in each twelfth of a decade, cut evenly on the log axis.",
+        caption: "How long prompts are, by task: the share of requests in each twelfth of a decade, cut evenly on the \
+                  log axis.",
         make: lengths::prompts,
     },
     FigureEntry {

@@ -1,6 +1,8 @@
 //! One colour and shape a router, model and task, the same in every figure. The hues are those of Okabe and
 //! Ito and of Tol, which the common forms of colour blindness keep apart, darkened where they name text.
 
+use std::collections::BTreeSet;
+
 use crate::draw::{Ink, Key, Shape};
 
 /// How a router is drawn.
@@ -76,9 +78,12 @@ pub(super) fn model(place: usize) -> Ink {
     [SMALL, MIDDLE, LARGE].get(place).copied().unwrap_or(OTHER)
 }
 
-/// Sorts models by the parameters in their names (`qwen3-0.6b`), those without last.
-pub(super) fn by_size(models: &mut [String]) {
-    models.sort_by(|a, b| size(a).total_cmp(&size(b)).then_with(|| a.cmp(b)));
+/// Returns models, each once, by the parameters in their names (`qwen3-0.6b`), those without last.
+pub(super) fn by_size<'a>(models: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let distinct: BTreeSet<&String> = models.collect();
+    let mut models: Vec<String> = distinct.into_iter().cloned().collect();
+    models.sort_by(|a, b| size(a).total_cmp(&size(b)));
+    models
 }
 
 fn size(model: &str) -> f64 {

@@ -3,10 +3,10 @@
 use serde_json::json;
 
 use super::{
-    list::Inputs,
+    inputs::Inputs,
     look,
     routing::{RATE, rate},
-    tables::{between, percent, plain, table},
+    tables::{percent, plain, table, with_ends},
 };
 use crate::{
     draw::page::{Block, Cell},
@@ -38,20 +38,12 @@ pub(super) fn by_router(inputs: &Inputs) -> Block {
     let runs = poisson.at(RATE, &json!(place));
     let mut routers = runs.routers();
     routers.sort_by_key(|router| look::rank(router));
-    let mut models: Vec<String> =
-        runs.lines().iter().flat_map(|line| line.metrics.model_share.keys().cloned()).collect();
-    models.sort();
-    models.dedup();
-    look::by_size(&mut models);
+    let models = look::by_size(runs.lines().iter().flat_map(|line| line.metrics.model_share.keys()));
     let rows = routers.iter().map(|router| {
         let runs = runs.router(router);
         let utility = runs.metric(|m| m.on_time_utility);
-        let mut row = vec![
-            Cell::words(router.clone()),
-            Cell::number(
-                utility.map_or_else(String::new, |u| format!("{}{}", plain(u.mean), between(u, plain))),
-            ),
-        ];
+        let mut row =
+            vec![Cell::words(router.clone()), Cell::number(utility.map_or_else(String::new, with_ends))];
         row.extend(COLUMNS.iter().map(|(_, metric, write)| {
             Cell::number(runs.metric(metric).map_or_else(String::new, |found| write(found.mean)))
         }));

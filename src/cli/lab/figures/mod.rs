@@ -3,6 +3,7 @@
 //! To add a figure: a function that makes its picture, and a line in `list.rs`.
 
 mod gains;
+mod inputs;
 mod latency;
 mod lengths;
 mod list;
@@ -26,7 +27,8 @@ use anyhow::Context;
 
 use super::run::{Play, play_built_in};
 use crate::{cli::print, draw};
-use list::{FIGURES, Inputs};
+use inputs::Inputs;
+use list::FIGURES;
 use notes::Notes;
 use reading::{read, read_results};
 

@@ -4,8 +4,8 @@ use serde_json::json;
 
 use super::{
     gains::{DELAY, ROUTER_COUNT},
+    inputs::Inputs,
     latency::SMALLEST,
-    list::Inputs,
     look::{self, PAPER_BASELINES},
     routing::{RATE, RATIO},
 };

@@ -1,13 +1,13 @@
 //! The page: what was asked, the paper's numbers beside ours, every figure, tables, settings.
 
 use super::{
-    list::{FIGURES, FigureEntry, Inputs},
+    inputs::Inputs,
+    list::{FIGURES, FigureEntry},
     measures,
     notes::{Note, Notes, Verdict},
     paper, tables,
 };
 use crate::draw::page::{Block, Cell, Figure, Page, Table, Tone};
-use crate::lab::Interval;
 
 const ABOUT: [&str; 3] = [
     "BEAR sends each request to the model with the best predicted score less cost among the instances that are \
@@ -87,7 +87,7 @@ fn numbers(inputs: &Inputs, notes: &Notes) -> Table {
                 Cell::words(row.what),
                 Cell::number(row.paper),
                 ours.map_or_else(open, |o| Cell::number(tables::percent(o.mean))),
-                Cell::number(ours.map_or_else(String::new, between)),
+                Cell::number(ours.map_or_else(String::new, |o| tables::ends(o, tables::percent))),
                 Cell::number(ratio),
                 verdict(note, ours.is_some()),
                 Cell::words(note.map(|n| n.text.clone()).unwrap_or_default()),
@@ -101,13 +101,6 @@ fn numbers(inputs: &Inputs, notes: &Notes) -> Table {
         head: head.map(String::from).into(),
         rows,
     }
-}
-
-fn between(interval: Interval) -> String {
-    if (interval.high - interval.low).abs() < 1e-12 {
-        return String::new();
-    }
-    format!("{} to {}", tables::percent(interval.low), tables::percent(interval.high))
 }
 
 fn open() -> Cell {

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{list::Inputs, look};
+use super::{inputs::Inputs, look};
 use crate::{
     draw::{Axis, Bar, Key, Mark, Panel, Picture, Shape, Spread},
     lab::{
@@ -26,13 +26,8 @@ pub(super) fn composition(inputs: &Inputs) -> Option<Picture> {
     let all: Vec<(&str, Vec<Composition>)> =
         COMPOSED.iter().map(|router| (*router, runs.composition(RATE, router))).collect();
     let all: Vec<_> = all.into_iter().filter(|(_, places)| !places.is_empty()).collect();
-    let mut models: Vec<String> = all
-        .iter()
-        .flat_map(|(_, places)| places)
-        .flat_map(|p| p.parts.iter().map(|(m, ..)| m.clone()))
-        .collect();
-    look::by_size(&mut models);
-    models.dedup();
+    let parts = all.iter().flat_map(|(_, places)| places).flat_map(|place| &place.parts);
+    let models = look::by_size(parts.map(|(model, ..)| model));
     let panels: Vec<Panel> = all.iter().map(|(router, places)| composed(router, places, &models)).collect();
     let mut legend = look::model_keys(&models);
     legend.push(Key { label: "missed its TTFT target".into(), ink: (90, 96, 104), shape: Shape::Hatched });

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{
     gains::{DELAY, LAMBDA},
-    list::Inputs,
+    inputs::Inputs,
     look::TASKS,
     paper::{JOINT, best_of},
     routing::RATE,
@@ -41,11 +41,22 @@ fn lead(interval: Interval) -> String {
 }
 
 /// Writes the ends of an interval; those of one seed are nowhere.
-pub(super) fn between(interval: Interval, write: fn(f64) -> String) -> String {
-    match interval.high > interval.low {
-        true => format!(" ({} to {})", write(interval.low), write(interval.high)),
+pub(super) fn ends(interval: Interval, write: fn(f64) -> String) -> String {
+    match interval.high - interval.low > 1e-12 {
+        true => format!("{} to {}", write(interval.low), write(interval.high)),
         false => String::new(),
     }
+}
+
+/// The same in brackets, behind what they are of.
+fn between(interval: Interval, write: fn(f64) -> String) -> String {
+    let ends = ends(interval, write);
+    if ends.is_empty() { ends } else { format!(" ({ends})") }
+}
+
+/// Writes a utility with the ends of its interval.
+pub(super) fn with_ends(utility: Interval) -> String {
+    format!("{}{}", plain(utility.mean), between(utility, plain))
 }
 
 /// Writes a margin: the ratio where there is one, then the difference; `named` adds over whom.
@@ -229,7 +240,7 @@ fn claims(runs: &Runs<'_>, axis: &str, first: &[Cell]) -> Vec<Vec<Cell>> {
         let here = runs.router("bear").at(axis, &json!(rate));
         let utility = here.metric(|m| m.on_time_utility);
         let met = here.metric(|m| m.attainment);
-        let utility = utility.map_or_else(String::new, |u| format!("{}{}", plain(u.mean), between(u, plain)));
+        let utility = utility.map_or_else(String::new, with_ends);
         let mut row = first.to_vec();
         row.extend([
             Cell::number(format!("{rate}")),
